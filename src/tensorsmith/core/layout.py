@@ -1,0 +1,85 @@
+"""Layout: everything about a tensor but its data, as one interned object.
+
+Two tensors with the same dtype, shape, strides and tracking share one Layout, so that "have I seen this call before?" is
+one dictionary look-up on object identities. Strides are in elements and never negative; the offset is not part of it.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+
+from tensorsmith.core.dtypes import DType
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements, as PyTorch counts them (a zero extent counts as one)."""
+    strides = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+class Layout:
+    """dtype, shape, strides (elements) and whether autograd tracks the tensor. Make one with `layout_of`, never directly."""
+
+    __slots__ = ("dtype", "shape", "strides", "tracked", "ndim", "numel", "nbytes", "contiguous", "twin", "__weakref__")
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], tracked: bool) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.tracked = tracked
+        self.ndim = len(shape)
+        self.numel = math.prod(shape)
+        self.nbytes = self.numel * dtype.itemsize
+        self.contiguous = is_contiguous(shape, strides)
+        self.twin: Layout | None = None  # the same layout with the other `tracked`, made on demand
+
+    def with_tracking(self, tracked: bool) -> Layout:
+        """This layout with `tracked` as given."""
+        if self.tracked == tracked:
+            return self
+        if self.twin is None:
+            self.twin = layout_of(self.dtype, self.shape, self.strides, tracked)
+        return self.twin
+
+    @property
+    def extent(self) -> int:
+        """Number of elements from the first to one past the last in memory (0 for an empty tensor)."""
+        if self.numel == 0:
+            return 0
+        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides))
+
+    def __repr__(self) -> str:
+        return f"Layout({self.dtype.name}, {self.shape}, {self.strides}{', tracked' if self.tracked else ''})"
+
+
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Row-major without gaps; strides of extent-1 axes do not matter; an empty tensor is contiguous."""
+    if 0 in shape:
+        return True
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+_interned: weakref.WeakValueDictionary[tuple, Layout] = weakref.WeakValueDictionary()
+
+
+def layout_of(
+    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, tracked: bool = False
+) -> Layout:
+    """The one Layout of these properties; contiguous where `strides` is not given."""
+    if strides is None:
+        strides = contiguous_strides(shape)
+    key = (dtype, shape, strides, tracked)
+    found = _interned.get(key)
+    if found is None:
+        found = _interned.setdefault(key, Layout(dtype, shape, strides, tracked))
+    return found

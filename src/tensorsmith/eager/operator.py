@@ -1,0 +1,146 @@
+"""Operators: what is called eagerly, recorded by autograd and inlined by `compile`.
+
+An `Operator` is a name and a function that builds its graph from nodes. For given operand shapes and dtypes the graph is a
+`Program`; a program knows its gradient, which is an operator again (`BackwardOperator`), so that double backward is the
+same step twice.
+
+    softmax = Operator("softmax", lambda x, dim: ..., vjp=...)
+    y = softmax(x, dim=1)                                           # key -> plan -> launch -> record
+
+Operands are tensors and Python numbers (run-time scalars: their values are not part of any key). Attributes are static.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorsmith.core.dtypes import DType, of_python_scalar
+from tensorsmith.core.layout import Layout
+from tensorsmith.ir.graph import Graph, Node
+from tensorsmith.ir.vjp import BackwardGraph, vjp
+
+Kind = Layout | type  # what a key holds of an operand: a tensor's layout, or the class of a Python number
+Build = Callable[..., Node | Sequence[Node]]
+# vjp(inputs, outputs, grads, **attrs) -> gradient or None per input
+Override = Callable[..., Sequence[Node | None]]
+
+_ALL: dict[str, Operator] = {}
+
+
+class Program:
+    """The graph of an operator for operands of given shapes and dtypes, and its gradients by need."""
+
+    __slots__ = ("operation", "graph", "attrs", "backwards", "name")
+
+    def __init__(self, operation: Any, graph: Graph, attrs: dict[str, Any], name: str) -> None:
+        self.operation = operation
+        self.graph = graph
+        self.attrs = attrs
+        self.name = name
+        self.backwards: dict[tuple, BackwardOperator] = {}
+
+    def backward(self, needs: tuple[bool, ...], grads: tuple[bool, ...]) -> BackwardOperator:
+        """The operator that computes gradients of the inputs in `needs` from those of the outputs in `grads`."""
+        found = self.backwards.get((needs, grads))
+        if found is None:
+            found = BackwardOperator(self, vjp(self.graph, needs, grads, self.operation.override(self.attrs)))
+            self.backwards[needs, grads] = found
+        return found
+
+
+class Operation:
+    """What the dispatcher needs of anything that can be called."""
+
+    name: str
+    pointwise = False  # outputs take the operands' memory order
+    fresh = False  # outputs never share memory with an operand (a copy is the point)
+
+    def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
+        """The graph for operands of these kinds."""
+        raise NotImplementedError
+
+    def override(self, attrs: dict[str, Any]) -> Any:
+        """The operator's own gradient rule, if it has one."""
+        return None
+
+    def __call__(self, *operands: Any, **attrs: Any) -> Any:
+        from tensorsmith.eager.dispatch import call
+
+        return call(self, operands, attrs)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}>"
+
+
+class Operator(Operation):
+    """A named operator.
+
+    build(*nodes, **attrs): its graph: one node or a tuple of nodes from the operands' nodes.
+    vjp(inputs, outputs, grads, **attrs): its own gradient rule; derived from the graph where absent.
+    pointwise: results are laid out as PyTorch lays out elementwise results (the operands' order of axes).
+    """
+
+    def __init__(
+        self, name: str, build: Build, vjp: Override | None = None, *, pointwise: bool = False, fresh: bool = False,
+        node_name: str | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.build = build
+        self.vjp = vjp
+        self.pointwise = pointwise
+        self.fresh = fresh
+        self.node_name = (node_name or "".join(part.capitalize() for part in name.split("_"))) + "Backward0"
+        self._programs: dict[tuple, Program] = {}
+        _ALL[name] = self
+
+    def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
+        key = (*((k.shape, k.dtype) if isinstance(k, Layout) else k for k in kinds), *attrs.items())
+        found = self._programs.get(key)
+        if found is None:
+            graph = Graph()
+            nodes = [_argument(graph, kind) for kind in kinds]
+            outputs = self.build(*nodes, **attrs) if nodes else self.build(graph, **attrs)
+            graph.outputs = (outputs,) if isinstance(outputs, Node) else tuple(outputs)
+            found = Program(self, graph, attrs, self.node_name)
+            if len(self._programs) >= 4096:
+                self._programs.clear()
+            self._programs[key] = found
+        return found
+
+    def override(self, attrs: dict[str, Any]) -> Any:
+        if self.vjp is None:
+            return None
+        rule = self.vjp
+        return lambda inputs, outputs, grads: rule(inputs, outputs, grads, **attrs)
+
+
+def _argument(graph: Graph, kind: Kind) -> Node:
+    if isinstance(kind, Layout):
+        return graph.input(kind.shape, kind.dtype)
+    return graph.input((), scalar_dtype(kind), param=True)
+
+
+def scalar_dtype(kind: type) -> DType:
+    """dtype of a run-time scalar, by the class of the Python number."""
+    return of_python_scalar(kind(0))
+
+
+class BackwardOperator(Operation):
+    """The gradient of a program; operands are the saved values and then the gradients that exist."""
+
+    def __init__(self, forward: Program, backward: BackwardGraph) -> None:
+        self.name = forward.operation.name + "_backward"
+        self.backward = backward
+        self.saved = backward.saved
+        self.results = backward.results
+        self.grad_outputs = backward.grad_outputs
+        self._program = Program(self, backward.graph, {}, forward.name + "Backward")
+
+    def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
+        return self._program
+
+
+def operators() -> dict[str, Operator]:
+    """Every named operator."""
+    return dict(_ALL)

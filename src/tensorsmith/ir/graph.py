@@ -1,0 +1,232 @@
+"""The graph: immutable, interned nodes in pure SSA over a closed set of primitives.
+
+A `Graph` is what one operator, or one compiled function, computes. Nodes are made through `Graph.add`, which infers shape
+and dtype by the primitive's rule (`ir/rules.py`) and returns the existing node where the same one was made before. There is
+no assignment: an in-place operator is a graph whose output is written over its input by the plan.
+
+Shapes are concrete: kernels compiled from them are not (their extents are run-time arguments), so one kernel serves all
+sizes while every graph is easy to read.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from tensorsmith.core.dtypes import DType, bool_, int64
+from tensorsmith.scalar.functions import Operators
+from tensorsmith.scalar.table import Fn
+
+
+class Primitive(enum.Enum):
+    """Everything a graph is made of. A group shares its lowering; MAP stands for every row of the scalar table."""
+
+    # values without tensor inputs
+    INPUT = "input"  # a tensor argument, or with param=True a run-time scalar
+    CONST = "const"  # a zero-dim constant: value
+    IOTA = "iota"  # int64 0, 1, ..., extent-1: extent
+    RANDOM = "random"  # uint32 bits (Philox4x32-10) of key (zero-dim int64 input) at each int64 counter
+    # pointwise
+    MAP = "map"  # scalar function fn of inputs of equal shape
+    CAST = "cast"  # to dtype
+    # views
+    RESHAPE = "reshape"  # shape
+    PERMUTE = "permute"  # axes
+    EXPAND = "expand"  # extent-1 axes repeated: shape (same rank)
+    SLICE = "slice"  # axis, start, length, step >= 1
+    FLIP = "flip"  # axes
+    DIAGONAL = "diagonal"  # offset, axis1, axis2: the diagonal moves to the last axis
+    UNFOLD = "unfold"  # axis, size, step: windows move to a new last axis
+    AS_STRIDED = "as_strided"  # shape, strides, offset of a contiguous value
+    # composition of buffers
+    PAD = "pad"  # zeros around: low, high (per axis), step: dilation (per axis)
+    CONCAT = "concat"  # inputs joined along axis
+    # reductions along one axis, which stays with extent 1
+    REDUCE = "reduce"  # kind: sum prod max min argmax argmin
+    SCAN = "scan"  # kind: sum prod max min logsumexp, along axis, inclusive
+    # contraction
+    MATMUL = "matmul"  # (..., M, K) @ (..., K, N) with equal batch axes
+    # indexing; an index out of range is an error of the run
+    TAKE = "take"  # whole slices of x along axis, at a 1-D index
+    GATHER = "gather"  # out[..., i, ...] = x[..., index[..., i, ...], ...] along axis
+    SCATTER = "scatter"  # base with src written at index along axis (the inverse of GATHER); reduce: set add
+    PUT = "put"  # base with slices src written along axis at a 1-D index (the inverse of TAKE); reduce: set add
+    # everything else
+    LIBRARY = "library"  # a NumPy routine by name (`runtime/library.py`): sort, nonzero, ...
+
+
+VIEWS = frozenset(
+    {
+        Primitive.RESHAPE, Primitive.PERMUTE, Primitive.EXPAND, Primitive.SLICE, Primitive.FLIP, Primitive.DIAGONAL,
+        Primitive.UNFOLD, Primitive.AS_STRIDED,
+    }
+)  # fmt: skip
+POINTWISE = frozenset({Primitive.MAP, Primitive.CAST, Primitive.RANDOM})
+
+
+class Node(Operators):
+    """One value of a graph. Compare nodes with `is`: `==` builds a comparison, as every other operator builds its node."""
+
+    __slots__ = ("graph", "index", "op", "inputs", "attrs", "shape", "dtype", "_key")
+
+    def __init__(
+        self, graph: Graph, index: int, op: Primitive, inputs: tuple[Node, ...], attrs: dict[str, Any],
+        shape: tuple[int, ...], dtype: DType,
+    ) -> None:  # fmt: skip
+        self.graph = graph
+        self.index = index
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.shape = shape
+        self.dtype = dtype
+
+    __hash__ = object.__hash__
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+    def _apply_(self, fn: Fn, *args: Any) -> Node:
+        from tensorsmith.ir.build import map_  # the promotion and broadcasting of operands live with the builders
+
+        return map_(fn, *args)
+
+    def __repr__(self) -> str:
+        return f"%{self.index}: {self.dtype.name}{list(self.shape)} = {format_node(self)}"
+
+
+def constant_key(value: bool | int | float) -> tuple:
+    """What makes two constants the same: type and bit pattern (-0.0 is not 0.0, nan is nan)."""
+    if isinstance(value, float):
+        return "f", struct.pack("<d", value)
+    return type(value).__name__, value
+
+
+class Graph:
+    """A program in SSA: `inputs`, interned `nodes` in topological order, `outputs`."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.inputs: list[Node] = []
+        self.outputs: tuple[Node, ...] = ()
+        self._interned: dict[tuple, Node] = {}
+
+    def input(self, shape: Sequence[int], dtype: DType, param: bool = False) -> Node:
+        """A new argument: a tensor, or with `param` a run-time scalar (shape () then)."""
+        attrs = {"number": len(self.inputs), "param": param}
+        node = Node(self, len(self.nodes), Primitive.INPUT, (), attrs, tuple(shape), dtype)
+        self.nodes.append(node)
+        self.inputs.append(node)
+        return node
+
+    def constant(self, value: bool | int | float, dtype: DType) -> Node:
+        """A zero-dim constant."""
+        if dtype.kind in "iu":
+            value = int(value)
+        elif dtype is bool_:
+            value = bool(value)
+        elif not isinstance(value, complex):
+            value = float(value)
+        return self._intern(Primitive.CONST, (), {"value": value}, (), dtype, (constant_key(value), dtype))
+
+    def iota(self, extent: int) -> Node:
+        """int64 vector 0, 1, ..., extent - 1."""
+        return self._intern(Primitive.IOTA, (), {"extent": extent}, (extent,), int64, (extent,))
+
+    def add(self, op: Primitive, inputs: Iterable[Node], **attrs: Any) -> Node:
+        """The node of this primitive, inputs and attributes; shape and dtype by `ir/rules.py`."""
+        from tensorsmith.ir.rules import infer
+
+        operands = tuple(inputs)
+        for operand in operands:
+            if operand.graph is not self:
+                raise ValueError(f"{op.value}: operand %{operand.index} belongs to another graph")
+        shape, dtype = infer(op, operands, attrs)
+        return self._intern(op, operands, attrs, shape, dtype, tuple(sorted(attrs.items(), key=lambda item: item[0])))
+
+    def _intern(
+        self, op: Primitive, inputs: tuple[Node, ...], attrs: dict[str, Any], shape: tuple[int, ...], dtype: DType,
+        key: tuple,
+    ) -> Node:  # fmt: skip
+        full_key = (op, tuple(node.index for node in inputs), key)
+        found = self._interned.get(full_key)
+        if found is None:
+            found = Node(self, len(self.nodes), op, inputs, attrs, shape, dtype)
+            self.nodes.append(found)
+            self._interned[full_key] = found
+        return found
+
+    def live_nodes(self) -> list[Node]:
+        """Nodes the outputs depend on, in topological order."""
+        needed = [False] * len(self.nodes)
+        for node in self.outputs:
+            needed[node.index] = True
+        for node in reversed(self.nodes):
+            if needed[node.index]:
+                for operand in node.inputs:
+                    needed[operand.index] = True
+        return [node for node in self.nodes if needed[node.index]]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __str__(self) -> str:
+        return format_graph(self)
+
+
+def copy_into(
+    target: Graph, source: Graph, arguments: Sequence[Node], override: Callable[[Node], Node | None] | None = None
+) -> dict[Node, Node]:
+    """Replay the live nodes of `source` in `target` with its inputs replaced by `arguments`; the map old -> new.
+
+    `override(node)` may supply a node of the target for a node of the source (a saved value, say).
+    """
+    mapping: dict[Node, Node] = {}
+    for node in source.live_nodes():
+        replaced = override(node) if override is not None else None
+        if replaced is not None:
+            mapping[node] = replaced
+        elif node.op is Primitive.INPUT:
+            mapping[node] = arguments[node.attrs["number"]]
+        else:
+            mapping[node] = replay(target, node, [mapping[operand] for operand in node.inputs])
+    return mapping
+
+
+def replay(target: Graph, node: Node, operands: Sequence[Node]) -> Node:
+    """The node of `target` that does what `node` does, on `operands`."""
+    if node.op is Primitive.CONST:
+        return target.constant(node.attrs["value"], node.dtype)
+    if node.op is Primitive.IOTA:
+        return target.iota(node.attrs["extent"])
+    return target.add(node.op, operands, **node.attrs)
+
+
+def format_node(node: Node) -> str:
+    """One node as a call, operands by number."""
+    args = [f"%{operand.index}" for operand in node.inputs]
+    name = node.op.value
+    attrs = dict(node.attrs)
+    if node.op is Primitive.MAP:
+        name = attrs.pop("fn").name.lower()
+    if node.op is Primitive.INPUT:
+        attrs = {"param": attrs["number"]} if attrs["param"] else {"number": attrs["number"]}
+    args += [f"{key}={value.name if isinstance(value, DType) else value!r}" for key, value in attrs.items()]
+    return f"{name}({', '.join(args)})"
+
+
+def format_graph(graph: Graph) -> str:
+    """The graph as text, one node a line in topological order."""
+    lines = [repr(node) for node in graph.live_nodes()]
+    lines.append("return " + ", ".join(f"%{node.index}" for node in graph.outputs))
+    return "\n".join(lines)

@@ -1,0 +1,215 @@
+"""Shape and dtype rule of every primitive: `infer(op, inputs, attrs) -> (shape, dtype)`.
+
+A rule also refuses what the primitive cannot mean, so that a graph that exists is well formed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tensorsmith.core.dtypes import DType, bool_, get_default_dtype, int64, uint32
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.scalar.table import TABLE, Typing
+
+Inferred = tuple[tuple[int, ...], DType]
+
+
+def _same_dtype(op: Primitive, inputs: tuple[Node, ...]) -> DType:
+    dtype = inputs[0].dtype
+    for node in inputs[1:]:
+        if node.dtype is not dtype:
+            raise TypeError(f"{op.value}: operands have dtypes {[n.dtype.name for n in inputs]}; cast them first")
+    return dtype
+
+
+def _map(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    fn = attrs["fn"]
+    row = TABLE[fn]
+    if len(inputs) != row.arity:
+        raise TypeError(f"{row.name}: takes {row.arity} operands, got {len(inputs)}")
+    for node in inputs[1:]:
+        if node.shape != inputs[0].shape:
+            raise ValueError(f"{row.name}: operands have shapes {[n.shape for n in inputs]}; broadcast them first")
+    if row.typing is Typing.SELECT:
+        if inputs[0].dtype is not bool_:
+            raise TypeError(f"{row.name}: the condition is {inputs[0].dtype.name}, expected bool")
+        return inputs[0].shape, _same_dtype(Primitive.MAP, inputs[1:])
+    dtype = _same_dtype(Primitive.MAP, inputs)
+    return inputs[0].shape, bool_ if row.typing is Typing.BOOL else dtype
+
+
+def _cast(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    return inputs[0].shape, attrs["dtype"]
+
+
+def _random(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    key, counter = inputs
+    if key.shape != counter.shape or key.dtype is not int64 or counter.dtype is not int64:
+        raise TypeError("random: key and counter must be int64 of equal shape")
+    return counter.shape, uint32
+
+
+def _reshape(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    shape = tuple(attrs["shape"])
+    if math.prod(shape) != inputs[0].numel:
+        raise ValueError(f"reshape: shape {list(shape)} is invalid for input of size {inputs[0].numel}")
+    return shape, inputs[0].dtype
+
+
+def _permute(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    axes = attrs["axes"]
+    if sorted(axes) != list(range(inputs[0].ndim)):
+        raise ValueError(f"permute: {axes} is no permutation of {inputs[0].ndim} axes")
+    return tuple(inputs[0].shape[a] for a in axes), inputs[0].dtype
+
+
+def _expand(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    shape = tuple(attrs["shape"])
+    if len(shape) != inputs[0].ndim or any(a != b and a != 1 for a, b in zip(inputs[0].shape, shape)):
+        raise ValueError(f"expand: {inputs[0].shape} does not expand to {shape}")
+    return shape, inputs[0].dtype
+
+
+def _slice(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    x, axis, start, length, step = inputs[0], attrs["axis"], attrs["start"], attrs["length"], attrs["step"]
+    if step < 1 or start < 0 or length < 0 or (length and start + (length - 1) * step >= x.shape[axis]):
+        raise ValueError(f"slice: start {start}, length {length}, step {step} leave axis {axis} of shape {x.shape}")
+    return x.shape[:axis] + (length,) + x.shape[axis + 1 :], x.dtype
+
+
+def _flip(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    return inputs[0].shape, inputs[0].dtype
+
+
+def _diagonal(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    x, offset, a, b = inputs[0], attrs["offset"], attrs["axis1"], attrs["axis2"]
+    rows, columns = x.shape[a], x.shape[b]
+    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    return tuple(n for i, n in enumerate(x.shape) if i not in (a, b)) + (length,), x.dtype
+
+
+def _unfold(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    x, axis, size, step = inputs[0], attrs["axis"], attrs["size"], attrs["step"]
+    windows = (x.shape[axis] - size) // step + 1
+    return x.shape[:axis] + (windows,) + x.shape[axis + 1 :] + (size,), x.dtype
+
+
+def _as_strided(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    return tuple(attrs["shape"]), inputs[0].dtype
+
+
+def _pad(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    shape = []
+    for n, low, high, step in zip(inputs[0].shape, attrs["low"], attrs["high"], attrs["step"]):
+        shape.append(low + ((n - 1) * step + 1 if n else 0) + high)
+    return tuple(shape), inputs[0].dtype
+
+
+def _concat(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    axis = attrs["axis"]
+    dtype = _same_dtype(Primitive.CONCAT, inputs)
+    first = inputs[0].shape
+    for node in inputs:
+        if node.ndim != len(first) or any(i != axis and a != b for i, (a, b) in enumerate(zip(node.shape, first))):
+            raise ValueError(f"concat: shapes {[n.shape for n in inputs]} differ outside axis {axis}")
+    return first[:axis] + (sum(n.shape[axis] for n in inputs),) + first[axis + 1 :], dtype
+
+
+def _reduce(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    x, axis = inputs[0], attrs["axis"]
+    dtype = int64 if attrs["kind"] in ("argmax", "argmin") else x.dtype
+    return x.shape[:axis] + (1,) + x.shape[axis + 1 :], dtype
+
+
+def _scan(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    return inputs[0].shape, inputs[0].dtype
+
+
+def _matmul(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    a, b = inputs
+    dtype = _same_dtype(Primitive.MATMUL, inputs)
+    if a.ndim < 2 or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"matmul: {a.shape} and {b.shape} do not contract")
+    return (*a.shape[:-1], b.shape[-1]), dtype
+
+
+def _check_index(op: str, index: Node) -> None:
+    if index.dtype is not int64:
+        raise TypeError(f"{op}: index is {index.dtype.name}, expected int64")
+
+
+def _take(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    x, index = inputs
+    _check_index("take", index)
+    if index.ndim != 1:
+        raise ValueError(f"take: index has shape {index.shape}, expected one axis")
+    axis = attrs["axis"]
+    return x.shape[:axis] + index.shape + x.shape[axis + 1 :], x.dtype
+
+
+def _gather(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    x, index = inputs
+    _check_index("gather", index)
+    axis = attrs["axis"]
+    if x.ndim != index.ndim or any(i != axis and n > m for i, (n, m) in enumerate(zip(index.shape, x.shape))):
+        raise ValueError(f"gather: index {index.shape} does not fit {x.shape} outside axis {axis}")
+    return index.shape, x.dtype
+
+
+def _scatter(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    base, index, src = inputs
+    _check_index("scatter", index)
+    if src.dtype is not base.dtype or src.shape != index.shape:
+        raise ValueError(f"scatter: src {src.shape} {src.dtype.name} for index {index.shape}, base {base.dtype.name}")
+    return base.shape, base.dtype
+
+
+def _put(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    base, index, src = inputs
+    _check_index("put", index)
+    axis = attrs["axis"]
+    expected = base.shape[:axis] + index.shape + base.shape[axis + 1 :]
+    if src.dtype is not base.dtype or src.shape != expected:
+        raise ValueError(f"put: src {src.shape} {src.dtype.name}, expected {expected} {base.dtype.name}")
+    return base.shape, base.dtype
+
+
+def _library(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    return tuple(attrs["shape"]), attrs["dtype"]
+
+
+RULES: dict[Primitive, Callable[[tuple[Node, ...], dict[str, Any]], Inferred]] = {
+    Primitive.MAP: _map,
+    Primitive.CAST: _cast,
+    Primitive.RANDOM: _random,
+    Primitive.RESHAPE: _reshape,
+    Primitive.PERMUTE: _permute,
+    Primitive.EXPAND: _expand,
+    Primitive.SLICE: _slice,
+    Primitive.FLIP: _flip,
+    Primitive.DIAGONAL: _diagonal,
+    Primitive.UNFOLD: _unfold,
+    Primitive.AS_STRIDED: _as_strided,
+    Primitive.PAD: _pad,
+    Primitive.CONCAT: _concat,
+    Primitive.REDUCE: _reduce,
+    Primitive.SCAN: _scan,
+    Primitive.MATMUL: _matmul,
+    Primitive.TAKE: _take,
+    Primitive.GATHER: _gather,
+    Primitive.SCATTER: _scatter,
+    Primitive.PUT: _put,
+    Primitive.LIBRARY: _library,
+}
+
+
+def infer(op: Primitive, inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    """Shape and dtype of the node; ValueError or TypeError where the primitive does not apply."""
+    return RULES[op](inputs, attrs)
+
+
+def float_result(dtype: DType) -> DType:
+    """Where a floating-point function is applied: integers and bool become the default dtype."""
+    return dtype if dtype.kind in "fc" else get_default_dtype()

@@ -1,0 +1,236 @@
+"""Groups to KernelSpecs: emit the scalar body of a fused kernel by walking the graph from its roots.
+
+The walk is the one of `passes/fusion.py`: a chain of views travels down to the buffers and becomes strides. What is new
+here are instructions. Half-precision values are computed in float32; an explicit CAST to a half type rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensorsmith.core import views
+from tensorsmith.core.dtypes import DType, bool_, compute_dtype, int64
+from tensorsmith.core.layout import contiguous_strides
+from tensorsmith.core.views import Strided
+from tensorsmith.ir.graph import VIEWS, Node, Primitive
+from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand, Store
+from tensorsmith.passes.fusion import (
+    Chain,
+    Fusion,
+    Group,
+    NeedsBuffer,
+    apply_chain,
+    root_domain,
+    row_shape,
+    same_strides,
+)
+from tensorsmith.scalar.table import Fn
+
+_INDEX_MATH = {Fn.ADD, Fn.MUL}
+
+
+@dataclass
+class Read:
+    """An operand of a kernel: the buffer's node and the element offset into it."""
+
+    node: Node
+    offset: int
+
+
+@dataclass
+class Kernel:
+    """A spec with what its launch words stand for: buffers read, roots written (element offset each), scalars."""
+
+    spec: KernelSpec
+    reads: list[Read]
+    writes: list[tuple[Node, int]]
+    params: list[Node]
+
+
+class Assembler:
+    """Emits the body of one kernel."""
+
+    def __init__(self, fusion: Fusion, group: Group) -> None:
+        self.fusion = fusion
+        self.group = group
+        self.domain = group.domain
+        self.axis = group.reduce_axis
+        self.body: list[Instr] = []
+        self.interned: dict[tuple, int] = {}
+        self.operands: list[Operand] = []
+        self.reads: list[Read] = []
+        self.read_index: dict[tuple[Node, tuple[int, ...], int], int] = {}
+        self.params: list[Node] = []
+        self.memo: dict[tuple[Node, Chain, bool], int] = {}
+        self.stored: dict[Node, tuple[int, bool]] = {}
+
+    def emit(self, kind: Kind, dtype: DType, args: tuple[int, ...] = (), **fields: object) -> int:
+        """The position of an instruction, an equal one if there is one (constants by type and bit pattern)."""
+        instr = Instr(kind, dtype, args, **fields)  # type: ignore[arg-type]
+        key = (kind, dtype, args, instr.fn, instr.index, repr(instr.value), instr.reduction)
+        found = self.interned.get(key)
+        if found is None:
+            found = self.interned[key] = len(self.body)
+            self.body.append(instr)
+        return found
+
+    def cast(self, value: int, dtype: DType) -> int:
+        return value if self.body[value].dtype is dtype else self.emit(Kind.CAST, dtype, (value,))
+
+    # --- the walk ---------------------------------------------------------------------------------------------------
+
+    def root(self, root: Node) -> tuple[int, bool]:
+        """Emit one root; its instruction and whether it is one value a row."""
+        row = self.axis is not None and root_domain(root) != self.domain
+        if root.op is Primitive.RESHAPE:
+            value = self.visit(root.inputs[0], (), row)
+        elif root.op in VIEWS:
+            value = self.visit(root.inputs[0], (root,), row)
+        else:
+            value = self.compute(root, (), row)
+        self.stored[root] = (value, row)
+        return value, row
+
+    def visit(self, node: Node, chain: Chain, row: bool) -> int:
+        key = (node, chain, row)
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = self.visit_new(node, chain, row)
+        return found
+
+    def visit_new(self, node: Node, chain: Chain, row: bool) -> int:
+        if node in self.stored and not chain and self.stored[node][1] == row and node.op not in VIEWS:
+            return self.stored[node][0]
+        if node.op is Primitive.CONST:
+            return self.emit(Kind.CONST, compute_dtype(node.dtype), value=node.attrs["value"])
+        if node.op is Primitive.INPUT and node.attrs["param"]:
+            if node not in self.params:
+                self.params.append(node)
+            return self.emit(Kind.PARAM, node.dtype, index=self.params.index(node))
+        if node in self.fusion.materialised or node.op is Primitive.INPUT:
+            return self.load(node, chain, row)
+        if node.op in VIEWS:
+            return self.visit(node.inputs[0], (node, *chain), row)
+        return self.compute(node, chain, row)
+
+    def compute(self, node: Node, chain: Chain, row: bool) -> int:
+        op = node.op
+        if op is Primitive.CONST:
+            return self.emit(Kind.CONST, compute_dtype(node.dtype), value=node.attrs["value"])
+        if op is Primitive.IOTA:
+            return self.coordinate(self.over_domain(apply_chain(Strided(node.shape, (1,)), chain), row))
+        if op is Primitive.REDUCE:
+            value = self.visit(node.inputs[0], (), False)
+            dtype = int64 if node.attrs["kind"] in ("argmax", "argmin") else compute_dtype(node.dtype)
+            return self.emit(Kind.REDUCE, dtype, (value,), reduction=node.attrs["kind"])
+        args = tuple(self.visit(operand, chain, row) for operand in node.inputs)
+        dtype = compute_dtype(node.dtype)
+        if op is Primitive.MAP:
+            return self.emit(Kind.APPLY, dtype, args, fn=node.attrs["fn"])
+        if op is Primitive.RANDOM:
+            return self.emit(Kind.RANDOM, node.dtype, args)
+        if op is Primitive.CAST:
+            value = self.cast(args[0], dtype)
+            source = node.inputs[0].dtype
+            if dtype is not node.dtype and source is not node.dtype and source is not bool_:
+                value = self.cast(self.cast(value, node.dtype), dtype)  # an explicit cast to a half type rounds
+            return value
+        raise NotImplementedError(f"kernel body: {op.value} has no rendering as a scalar instruction")
+
+    def load(self, node: Node, chain: Chain, row: bool) -> int:
+        seen = self.over_domain(apply_chain(self.fusion.place(node), chain), row)
+        key = (node, seen.strides, seen.offset)
+        index = self.read_index.get(key)
+        if index is None:
+            index = self.read_index[key] = len(self.operands)
+            self.operands.append(Operand(node.dtype, seen.strides))
+            self.reads.append(Read(node, seen.offset))
+        value = self.emit(Kind.LOAD, node.dtype, index=index)
+        return self.cast(value, compute_dtype(node.dtype))
+
+    def over_domain(self, seen: Strided, row: bool) -> Strided:
+        """Strides per domain axis; a value per row is brought into the domain's shape with stride 0 along the reduced axis."""
+        if not row:
+            return seen
+        assert self.axis is not None
+        rows = views.reshape(seen, row_shape(self.domain, self.axis))
+        if rows is None:
+            raise NeedsBuffer(self.group.roots[-1])
+        strides = tuple(0 if i == self.axis else s for i, s in enumerate(rows.strides))
+        return Strided(self.domain, strides, rows.offset)
+
+    def coordinate(self, seen: Strided) -> int:
+        """offset + sum of stride * index, as int64 instructions."""
+        total = self.emit(Kind.CONST, int64, value=seen.offset) if seen.offset or not any(seen.strides) else None
+        for axis, stride in enumerate(seen.strides):
+            if stride == 0 or self.domain[axis] == 1:
+                continue
+            term = self.emit(Kind.INDEX, int64, index=axis)
+            if stride != 1:
+                term = self.emit(Kind.APPLY, int64, (term, self.emit(Kind.CONST, int64, value=stride)), fn=Fn.MUL)
+            total = term if total is None else self.emit(Kind.APPLY, int64, (total, term), fn=Fn.ADD)
+        return total if total is not None else self.emit(Kind.CONST, int64, value=0)
+
+
+def assemble(fusion: Fusion, group: Group) -> Kernel:
+    """The kernel of a fused group."""
+    assembler = Assembler(fusion, group)
+    stores = []
+    writes = []
+    for root in group.roots:
+        value, row = assembler.root(root)
+        value = assembler.cast(value, root.dtype)
+        place = fusion.place(root)
+        if root.op is Primitive.RESHAPE:  # computed under its old shape, written contiguously under the new one
+            if not same_strides(place.shape, place.strides, contiguous_strides(place.shape)):
+                raise NotImplementedError("a reshape cannot be written to a non-contiguous output")
+            place = Strided(root_domain(root), contiguous_strides(root_domain(root)), place.offset)
+        seen = assembler.over_domain(place, row)
+        stores.append(Store(Operand(root.dtype, seen.strides), value, row))
+        writes.append((root, seen.offset))
+    spec = KernelSpec(
+        domain=group.domain,
+        reduce_axis=group.reduce_axis,
+        inputs=tuple(assembler.operands),
+        body=tuple(assembler.body),
+        stores=tuple(stores),
+        params=tuple(node.dtype for node in assembler.params),
+        name=kernel_name(group),
+    )
+    return Kernel(spec, assembler.reads, writes, assembler.params)
+
+
+def assemble_copy(fusion: Fusion, source: Node, group: Group, place: Strided) -> Kernel:
+    """A kernel that computes `source` and writes it to a part of the group's root (PAD and CONCAT)."""
+    part = Group([source], domain=source.shape)
+    assembler = Assembler(fusion, part)
+    value = assembler.cast(assembler.visit(source, (), False), source.dtype)
+    spec = KernelSpec(
+        domain=source.shape,
+        reduce_axis=None,
+        inputs=tuple(assembler.operands),
+        body=tuple(assembler.body),
+        stores=(Store(Operand(source.dtype, place.strides), value),),
+        params=tuple(node.dtype for node in assembler.params),
+        name=f"{group.roots[0].op.value}_part",
+    )
+    return Kernel(spec, assembler.reads, [(group.roots[0], place.offset)], assembler.params)
+
+
+def assemble_fill(root: Node, place: Strided, value: float) -> Kernel:
+    """A kernel that writes one constant everywhere."""
+    body = (Instr(Kind.CONST, root.dtype, value=value),)
+    spec = KernelSpec(place.shape, None, (), body, (Store(Operand(root.dtype, place.strides), 0),), name="fill")
+    return Kernel(spec, [], [(root, place.offset)], [])
+
+
+def kernel_name(group: Group) -> str:
+    """A readable name: the operations of the roots."""
+    names = []
+    for node in group.roots:
+        base = node
+        while base.op in VIEWS:
+            base = base.inputs[0]
+        attrs = base.attrs
+        names.append(attrs["fn"].name.lower() if base.op is Primitive.MAP else attrs.get("kind", base.op.value))
+    return "_".join(dict.fromkeys(names))[:40]

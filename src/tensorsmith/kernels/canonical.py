@@ -1,0 +1,127 @@
+"""KernelSpec -> canonical form: fewest axes, in the best order, and the key under which a compiled kernel is shared.
+
+Axes of extent 1 are dropped; the kept axes are ordered so that the outputs' (then the inputs') smallest stride is
+innermost; neighbours are merged where every operand walks them as one. INDEX instructions become *coordinates*: operands
+whose value is their own offset (stride 1 along their axis, 0 along the others), so that reordering and merging keep them
+right by the same rule as memory operands. The reduce axis is never merged and kept apart.
+
+    (N, C, H) + (C, 1)  ->  kept axes (N, C, H), classes {1, 0}      (N, C) + (N, C)  ->  one axis N * C, classes {1, 1}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.kernels.spec import Instr, KernelSpec, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What a compiled kernel depends on: no extents, no rank, no strides but their classes.
+
+    Operands are counted inputs first, then coordinates, then outputs. A class is 0 (stride 0), 1 (stride 1) or 2 (any
+    other stride): `inner` along the innermost kept axis, `along` along the reduce axis (empty without one).
+    """
+
+    body: tuple[Instr, ...]
+    inputs: tuple[DType, ...]
+    outputs: tuple[DType, ...]
+    values: tuple[int, ...]  # instruction stored to each output
+    rows: tuple[bool, ...]  # whether each output is written once per row
+    params: tuple[DType, ...]
+    coordinates: int
+    inner: tuple[int, ...]
+    along: tuple[int, ...]
+    outer: bool  # whether kept axes exist beyond the innermost one
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """A kernel's structure with its concrete sizes.
+
+    extents: kept axes, outermost first, at least one; strides[operand][axis] in elements; reduce_extent and
+    reduce_strides (one per operand) are 0 and empty without a reduction.
+    """
+
+    structure: Structure
+    extents: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    reduce_extent: int
+    reduce_strides: tuple[int, ...]
+
+
+def _with_coordinates(spec: KernelSpec) -> tuple[tuple[Instr, ...], list[tuple[int, ...]]]:
+    """The body with INDEX counting coordinates, and the coordinates' strides."""
+    axes: list[int] = []
+    body = []
+    for instr in spec.body:
+        if instr.kind is Kind.INDEX:
+            if instr.index not in axes:
+                axes.append(instr.index)
+            instr = replace(instr, index=axes.index(instr.index))
+        body.append(instr)
+    rank = len(spec.domain)
+    return tuple(body), [tuple(int(axis == other) for other in range(rank)) for axis in axes]
+
+
+def stride_class(stride: int) -> int:
+    """0 for stride 0, 1 for stride 1, 2 for any other."""
+    return stride if stride in (0, 1) else 2
+
+
+def canonicalize(spec: KernelSpec) -> Canonical:
+    """The canonical form of a kernel spec."""
+    body, coordinates = spec.body, []
+    for instr in body:
+        if instr.kind is Kind.INDEX:
+            body, coordinates = _with_coordinates(spec)
+            break
+    outputs = [store.operand.strides for store in spec.stores]
+    columns = [operand.strides for operand in spec.inputs] + coordinates + outputs
+    reduce_axis = spec.reduce_axis
+    # One entry per kept axis: (extent, strides of all operands), sorted outermost first.
+    kept = [
+        (extent, tuple([strides[axis] for strides in columns]))
+        for axis, extent in enumerate(spec.domain)
+        if extent > 1 and axis != reduce_axis
+    ]
+    if len(kept) > 1:
+        first_output = len(columns) - len(outputs)
+        kept.sort(key=lambda entry: [-abs(s) for s in entry[1][first_output:] + entry[1][:first_output]])
+        merged = [kept[0]]
+        for extent, strides in kept[1:]:
+            outer_extent, outer_strides = merged[-1]
+            for outer_stride, stride in zip(outer_strides, strides):
+                if outer_stride != stride * extent:
+                    merged.append((extent, strides))
+                    break
+            else:
+                merged[-1] = (outer_extent * extent, strides)
+        kept = merged
+    # A lone point is the contiguous kernel at n = 1, whatever its strides say.
+    extents, rows = zip(*kept) if kept else ((1,), ((1,) * len(columns),))
+    inner = tuple([s if s == 0 or s == 1 else 2 for s in rows[-1]])
+    if reduce_axis is None:
+        reduce_extent, reduce_strides, along = 0, (), ()
+    else:
+        reduce_extent = spec.domain[reduce_axis]
+        reduce_strides = tuple([strides[reduce_axis] for strides in columns])
+        if reduce_extent == 1:  # likewise, where the operand varies along the axis at all
+            first_output = len(columns) - len(outputs)
+            varies = [s != 0 for s in reduce_strides[:first_output]] + [not store.row for store in spec.stores]
+            reduce_strides = tuple([int(v) for v in varies])
+        along = tuple([s if s == 0 or s == 1 else 2 for s in reduce_strides])
+    structure = Structure(
+        body,
+        tuple([operand.dtype for operand in spec.inputs]),
+        tuple([store.operand.dtype for store in spec.stores]),
+        tuple([store.value for store in spec.stores]),
+        tuple([store.row for store in spec.stores]),
+        spec.params,
+        len(coordinates),
+        inner,
+        along,
+        len(extents) > 1,
+    )
+    return Canonical(structure, tuple(extents), tuple(zip(*rows)), reduce_extent, reduce_strides)

@@ -1,0 +1,386 @@
+"""Which values of a graph become memory, and which kernels compute them.
+
+Every node is either *materialised* (it gets a buffer) or *inlined* into the kernels that need it. Views are never work: a
+chain of views over a buffer is strides; where strides cannot express it (a reshape of permuted data) the value below is
+copied first. A kernel covers one domain, at most one reduced axis, and any number of stored values (its roots):
+
+* outputs, and everything an anchor (matmul, gather, concat, ...) reads or writes, is materialised;
+* a reduction is inlined where the kernel walks exactly its input, as in softmax; otherwise it is materialised;
+* a value that two kernels would both compute is materialised unless it is cheap.
+
+`fuse` decides by trying: it analyses every root, and where something cannot be inlined it is materialised and the analysis
+starts again. Graphs are small, and the answer is kept with the compiled plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tensorsmith.core import views
+from tensorsmith.core.layout import contiguous_strides
+from tensorsmith.core.views import Strided
+from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive
+from tensorsmith.scalar.table import Fn
+
+ANCHORS = frozenset(
+    {
+        Primitive.MATMUL, Primitive.TAKE, Primitive.GATHER, Primitive.SCATTER, Primitive.PUT, Primitive.SCAN,
+        Primitive.LIBRARY, Primitive.PAD, Primitive.CONCAT,
+    }
+)  # fmt: skip
+INLINE_INPUTS = frozenset({Primitive.PAD, Primitive.CONCAT})  # these copy: what they read may be computed on the way
+LARGEST_BODY = 96  # inlined scalar operations in one kernel; also bounds recursion
+
+
+class NeedsBuffer(Exception):
+    """Raised during analysis: `node` has to be materialised."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+
+@dataclass
+class Group:
+    """One step of the plan: a fused kernel (anchor None) or an anchor with its epilogue."""
+
+    roots: list[Node]
+    domain: tuple[int, ...] = ()
+    reduce_axis: int | None = None
+    anchor: Node | None = None
+    bias: Node | None = None  # of a matmul: the node added to every row
+    activation: Fn | None = None  # of a matmul: applied last
+    leaves: set[Node] = field(default_factory=set)
+    visited: set[Node] = field(default_factory=set)
+
+
+Chain = tuple[Node, ...]  # views to apply to a value, innermost first
+
+
+def apply_chain(start: Strided, chain: Chain) -> Strided:
+    """Strides after a chain of views; NeedsBuffer where a view cannot be expressed."""
+    current = start
+    for view in chain:
+        following = views.RULES[view.op.value](current, view.attrs)
+        if following is None:
+            raise NeedsBuffer(view if view.op is Primitive.RESHAPE else view.inputs[0])
+        current = following
+    return current
+
+
+def same_strides(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Equal where it matters: axes of extent 1 have no stride."""
+    return all(n == 1 or s == t for n, s, t in zip(shape, a, b))
+
+
+def row_shape(domain: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The domain with its reduced axis at extent 1."""
+    return domain[:axis] + (1,) + domain[axis + 1 :]
+
+
+class Walk:
+    """A walk over what one root computes: finds its domain, leaves and reductions; `kernels/assemble.py` emits along it."""
+
+    def __init__(self, materialised: set[Node], place: Callable[[Node], Strided], group: Group) -> None:
+        self.materialised = materialised
+        self.place = place
+        self.group = group
+        self.root: Node | None = None
+        self.size = 0
+        self.seen: set[tuple[Node, Chain, bool]] = set()
+
+    def start(self, root: Node) -> None:
+        """Walk one root. The first reduction met fixes the domain of a new group."""
+        self.root = root
+        if root.op is Primitive.RESHAPE:  # written contiguously, so the shape before it will do
+            self.visit(root.inputs[0], (), False)
+        elif root.op in VIEWS:
+            self.visit(root.inputs[0], (root,), False)
+        else:
+            self.inputs_of(root, (), False)
+
+    def visit(self, node: Node, chain: Chain, in_reduction: bool) -> None:
+        key = (node, chain, in_reduction)
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        if node.op is Primitive.CONST or (node.op is Primitive.INPUT and node.attrs["param"]):
+            return
+        if node in self.materialised or node.op is Primitive.INPUT:
+            apply_chain(self.place(node), chain)
+            self.group.leaves.add(node)
+            return
+        if node.op in VIEWS:
+            self.visit(node.inputs[0], (node, *chain), in_reduction)
+            return
+        self.group.visited.add(node)
+        if node.op is Primitive.IOTA:
+            apply_chain(Strided(node.shape, (1,)), chain)
+            return
+        self.size += 1
+        if self.size > LARGEST_BODY:
+            raise NeedsBuffer(node)
+        self.inputs_of(node, chain, in_reduction)
+
+    def inputs_of(self, node: Node, chain: Chain, in_reduction: bool) -> None:
+        if node.op is Primitive.REDUCE:
+            self.reduction(node, chain, in_reduction)
+            return
+        for operand in node.inputs:
+            self.visit(operand, chain, in_reduction)
+
+    def reduction(self, node: Node, chain: Chain, in_reduction: bool) -> None:
+        assert self.root is not None
+        shape, axis = node.inputs[0].shape, node.attrs["axis"]
+        group = self.group
+        if group.reduce_axis is None and not group.domain:
+            group.domain, group.reduce_axis = shape, axis
+        if group.domain != shape or group.reduce_axis != axis:
+            raise NeedsBuffer(node)
+        target = shape if in_reduction else root_domain(self.root)
+        if not aligned(node, chain, target, shape, axis):
+            raise NeedsBuffer(node)
+        self.visit(node.inputs[0], (), True)
+
+
+def root_domain(root: Node) -> tuple[int, ...]:
+    """The points a root is written at."""
+    return root.inputs[0].shape if root.op is Primitive.RESHAPE else root.shape
+
+
+def aligned(node: Node, chain: Chain, target: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:
+    """Whether a reduction seen through `chain` is, at every point of `target`, the value of the same row of the domain."""
+    rows = row_shape(domain, axis)
+    seen = apply_chain(Strided(rows, contiguous_strides(rows)), chain)
+    if seen.offset:
+        return False
+    if target == domain:
+        expected = tuple(0 if i == axis else s for i, s in enumerate(contiguous_strides(rows)))
+        return same_strides(domain, seen.strides, expected)
+    return is_row_result(target, domain, axis) and same_strides(target, seen.strides, contiguous_strides(target))
+
+
+def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:
+    """Whether a value of this shape has one element a row of the domain, in order."""
+    return [n for n in shape if n != 1] == [n for n in row_shape(domain, axis) if n != 1]
+
+
+def base_of(node: Node) -> Node:
+    """The value under a chain of views."""
+    while node.op in VIEWS:
+        node = node.inputs[0]
+    return node
+
+
+class Fusion:
+    """The decision for one graph: `materialised`, `groups` in execution order, `place(node)` of every buffer."""
+
+    def __init__(self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided]) -> None:
+        self.graph = graph
+        self.inputs = inputs
+        self.outputs = outputs
+        self.nodes = graph.live_nodes()
+        self.consumers: dict[Node, list[Node]] = {}
+        for node in self.nodes:
+            for operand in node.inputs:
+                self.consumers.setdefault(operand, []).append(node)
+        self.materialised: set[Node] = set()
+        self.epilogues: dict[Node, Group] = {}
+        self.groups: list[Group] = []
+        self.required()
+
+    def place(self, node: Node) -> Strided:
+        """Where a materialised value lies in its buffer."""
+        found = self.inputs.get(node) or self.outputs.get(node)
+        return found if found is not None else Strided(node.shape, contiguous_strides(node.shape))
+
+    def locate(self, node: Node) -> tuple[Node, Strided]:
+        """The buffer under a chain of views and the strides it is seen with; NeedsBuffer where there is none."""
+        chain: list[Node] = []
+        current = node
+        while current.op in VIEWS and current not in self.materialised:
+            chain.append(current)
+            current = current.inputs[0]
+        if current not in self.materialised and current.op is not Primitive.INPUT:
+            raise NeedsBuffer(current)
+        return current, apply_chain(self.place(current), tuple(reversed(chain)))
+
+    def required(self) -> None:
+        """Outputs, anchors and what anchors read."""
+        for node in self.graph.outputs:
+            base = base_of(node)
+            computed = base.op not in (Primitive.CONST, Primitive.IOTA) and not base.attrs.get("param", False)
+            if node in self.outputs or not computed or self.seen_backwards(node):
+                self.materialised.add(node)
+            elif base.op is not Primitive.INPUT:
+                self.materialised.add(base)
+        for node in self.nodes:
+            if node.op not in ANCHORS:
+                continue
+            root = self.epilogue(node) if node.op is Primitive.MATMUL else node
+            self.materialised.add(root)
+            if node.op not in INLINE_INPUTS:
+                for operand in node.inputs:
+                    base = base_of(operand)
+                    if base.op is not Primitive.INPUT or base.attrs["param"]:
+                        self.materialised.add(base)
+
+    def seen_backwards(self, node: Node) -> bool:
+        """Whether a chain of views walks an axis backwards, which no tensor may do."""
+        while node.op in VIEWS:
+            if node.op is Primitive.FLIP:
+                return True
+            node = node.inputs[0]
+        return False
+
+    def output_places(self) -> list[tuple[Node, Strided]]:
+        """For every output: the buffer it lies in, and how (an output may be a view of an input or of another value)."""
+        return [self.locate(node) for node in self.graph.outputs]
+
+    def epilogue(self, matmul: Node) -> Node:
+        """Fold `+ bias` and a relu behind a matmul into it; the node that the matmul then writes."""
+        group = Group([matmul], anchor=matmul)
+        root = matmul
+        if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
+            if follower.attrs["fn"] is Fn.ADD and matmul.dtype.kind == "f" and matmul.dtype.itemsize >= 4:
+                other = follower.inputs[1] if follower.inputs[0] is root else follower.inputs[0]
+                if other is not root and self.is_row_vector(other, matmul):
+                    group.bias, root = other, follower
+        if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
+            if follower.attrs["fn"] is Fn.RELU and matmul.dtype.kind == "f" and matmul.dtype.itemsize >= 4:
+                group.activation, root = Fn.RELU, follower
+        group.roots = [root]
+        self.epilogues[root] = group
+        return root
+
+    def only_consumer(self, node: Node) -> Node | None:
+        consumers = self.consumers.get(node, [])
+        return consumers[0] if len(consumers) == 1 and node not in self.graph.outputs else None
+
+    def is_row_vector(self, node: Node, matmul: Node) -> bool:
+        """Whether a node is an input or anchor result of N elements, repeated over every row of the product."""
+        base = base_of(node)
+        if base.op is not Primitive.INPUT or base.attrs["param"] or base.dtype is not matmul.dtype:
+            return False
+        try:
+            _, seen = self.locate(node)
+        except NeedsBuffer:
+            return False
+        shape = matmul.shape
+        return all(n == 1 or s == 0 for n, s in zip(shape[:-1], seen.strides)) and (shape[-1] == 1 or seen.strides[-1] == 1)
+
+    def run(self) -> list[Group]:
+        """Analyse until nothing more has to be materialised."""
+        while True:
+            try:
+                self.groups = self.partition()
+                self.output_places()
+                repeated = self.computed_twice()
+                if repeated is None:
+                    return self.groups
+                self.materialised.add(repeated)
+            except NeedsBuffer as need:
+                if need.node in self.materialised:
+                    raise AssertionError(f"fusion does not converge at {need.node!r}") from None
+                self.materialised.add(need.node)
+
+    def partition(self) -> list[Group]:
+        groups: list[Group] = []
+        made_by: dict[Node, int] = {}
+        for node in self.nodes:
+            if node not in self.materialised or node.op is Primitive.INPUT:
+                continue
+            anchor = self.epilogues.get(node)
+            if anchor is None and node.op in ANCHORS:
+                anchor = Group([node], anchor=node)
+            if anchor is not None:
+                group = Group([node], anchor=anchor.anchor, bias=anchor.bias, activation=anchor.activation)
+                self.check_anchor(group)
+                made_by[node] = len(groups)
+                groups.append(group)
+                continue
+            group = Group([node])
+            Walk(self.materialised, self.place, group).start(node)
+            if group.reduce_axis is None:
+                group.domain = root_domain(node)
+            elif root_domain(node) != group.domain and not is_row_result(root_domain(node), group.domain, group.reduce_axis):
+                raise NeedsBuffer(next(n for n in group.visited if n.op is Primitive.REDUCE))
+            home = self.join(groups, group, made_by)
+            if home is None:
+                home = len(groups)
+                groups.append(group)
+            made_by[node] = home
+        return groups
+
+    def check_anchor(self, group: Group) -> None:
+        """Everything an anchor reads has to be strides over a buffer; what PAD and CONCAT copy is computed on the way."""
+        assert group.anchor is not None
+        if group.anchor.op in INLINE_INPUTS:
+            for operand in group.anchor.inputs:
+                part = Group([operand])
+                walk = Walk(self.materialised, self.place, part)
+                walk.root = operand
+                walk.visit(operand, (), False)
+                if part.reduce_axis is not None and operand not in self.materialised:
+                    raise NeedsBuffer(next(n for n in part.visited if n.op is Primitive.REDUCE))
+                group.leaves |= part.leaves
+                group.visited |= part.visited
+            return
+        for operand in (*group.anchor.inputs, *([group.bias] if group.bias is not None else [])):
+            group.leaves.add(self.locate(operand)[0])
+
+    def join(self, groups: list[Group], new: Group, made_by: Mapping[Node, int]) -> int | None:
+        """The index of an earlier kernel that can store the new root too (same points, a shared operand, no cycle)."""
+        newest = max((made_by[leaf] for leaf in new.leaves if leaf in made_by), default=-1)
+        for index in range(len(groups) - 1, newest, -1):
+            old = groups[index]
+            if old.anchor is not None or old.domain != new.domain or not (old.leaves & new.leaves):
+                continue
+            if new.reduce_axis is not None and new.reduce_axis != old.reduce_axis:
+                continue
+            if len(old.visited | new.visited) > LARGEST_BODY or len(old.leaves | new.leaves) > 12:
+                continue
+            old.roots += new.roots
+            old.leaves |= new.leaves
+            old.visited |= new.visited
+            return index
+        return None
+
+    def computed_twice(self) -> Node | None:
+        """A value of some cost that two kernels would both compute; the last such in the order of the graph."""
+        count: dict[Node, int] = {}
+        for group in self.groups:
+            for node in group.visited:
+                count[node] = count.get(node, 0) + 1
+        for node in reversed(self.nodes):
+            if count.get(node, 0) > 1 and not self.is_cheap(node):
+                return node
+        return None
+
+    def is_cheap(self, node: Node) -> bool:
+        """Whether computing it again costs less than reading it: one simple operation on buffers."""
+        if node.op in (Primitive.IOTA, Primitive.CAST):
+            return True
+        if node.op is not Primitive.MAP or node.attrs["fn"] not in CHEAP:
+            return False
+        return all(
+            base_of(x).op in (Primitive.INPUT, Primitive.CONST, Primitive.IOTA) or base_of(x) in self.materialised
+            for x in node.inputs
+        )
+
+
+CHEAP = frozenset(
+    {
+        Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG, Fn.ABS, Fn.MINIMUM, Fn.MAXIMUM, Fn.RELU, Fn.WHERE, Fn.EQ, Fn.NE, Fn.LT, Fn.LE,
+        Fn.GT, Fn.GE, Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_NOT,
+    }
+)  # fmt: skip
+
+
+def fuse(
+    graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided] | None = None
+) -> Fusion:
+    """Partition a graph into kernels and anchors, for inputs and outputs that lie as given (outputs: contiguous)."""
+    fusion = Fusion(graph, inputs, outputs or {})
+    fusion.run()
+    return fusion

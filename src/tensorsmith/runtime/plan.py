@@ -1,0 +1,252 @@
+"""Plan: a graph made executable for given input layouts, as a list of native launches and library calls.
+
+The words of one run are, in this order: addresses of the tensor inputs, addresses of the new outputs, the run-time
+scalars, and the address of the workspace that holds all temporaries. Each step names its words by number and byte offset,
+so a run is one native call over a fixed table; a plan of a single kernel is a single launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorsmith.core.layout import contiguous_strides
+from tensorsmith.core.views import Strided
+from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into
+from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
+from tensorsmith.runtime import profiler
+from tensorsmith.runtime.steps import ANCHOR_STEPS, KernelStep, PythonStep, Step, fused_step
+from tensorsmith.targets.cpu import launch as launching
+from tensorsmith.targets.cpu.memory import allocate, free_list
+from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
+
+_ALIGN = 64
+_LONG_WORK = 1 << 18  # bytes moved from which other Python threads may run meanwhile
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a result lies: in new memory (input None) or in the memory of input number `input`."""
+
+    strided: Strided
+    dtype: Any
+    input: int | None
+    buffer: int = -1  # number among the new buffers
+
+
+@dataclass
+class Plan:
+    """An executable graph. `run(words)` takes the words listed above without the workspace."""
+
+    graph: Graph
+    tensor_inputs: list[int]
+    params: list[int]
+    outputs: list[Output]
+    new_bytes: list[int]
+    workspace_bytes: int
+    steps: list[Step]
+    single: Recipe | None = None
+    native: list[NativePlan | PythonStep] = field(default_factory=list)
+    native_first: list[int] = field(default_factory=list)
+
+    def run(self, words: Sequence[int | float]) -> None:
+        """Run every step; an error of a kernel is raised as the exception its step names."""
+        if self.workspace_bytes:
+            free = free_list(self.workspace_bytes)
+            workspace = allocate(self.workspace_bytes)
+            try:
+                self._run((*words, workspace))
+            finally:
+                free.append(workspace)
+        else:
+            self._run(words)
+
+    def _run(self, words: Sequence[int | float]) -> None:
+        if profiler.active:
+            self._run_profiled(words)
+            return
+        if self.single is not None:
+            code = launching.launch(self.single.address, *words)
+            if code is not None:
+                self.fail(0, code)
+            return
+        for first, part in zip(self.native_first, self.native):
+            if isinstance(part, PythonStep):
+                part.run(words)
+            else:
+                code = launching.launch_many(part.address, *words)
+                if code is not None:
+                    step, code = decode_error(code)
+                    self.fail(first + step, code)
+
+    def _run_profiled(self, words: Sequence[int | float]) -> None:
+        """Step by step, each timed."""
+        for number, step in enumerate(self.steps):
+            start = profiler.clock()
+            if isinstance(step, PythonStep):
+                step.run(words)
+            else:
+                code = launching.launch(step.recipe.address, *(words[w] + o if o else words[w] for w, o in step.sources))
+                if code is not None:
+                    self.fail(number, code)
+            profiler.record(step.name, profiler.clock() - start, step.bytes_moved, step.flops)
+
+    def fail(self, step: int, code: int) -> None:
+        """Raise the exception for an error code of a step."""
+        if code >= 1 << 31:
+            code -= 1 << 32
+        found = self.steps[step]
+        raise found.error(code) if isinstance(found, KernelStep) else RuntimeError(f"{found.name}: error {code}")
+
+    def describe(self) -> str:
+        """Steps as text."""
+        return "\n".join(f"{number}: {step.describe()}" for number, step in enumerate(self.steps)) or "(views only)"
+
+
+class _Builder:
+    """Places buffers and collects steps."""
+
+    def __init__(self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided]) -> None:
+        self.graph = graph
+        self.fusion: Fusion = fuse(graph, inputs, outputs)
+        self.steps: list[Step] = []
+        self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"]]
+        self.params = [n for n in graph.inputs if n.attrs["param"]]
+        self.new: list[Node] = []
+        for node, _ in self.fusion.output_places():
+            if node.op is not Primitive.INPUT and node not in self.new:
+                self.new.append(node)
+        self.word_of: dict[Node, int] = {node: i for i, node in enumerate(self.tensor_inputs + self.new + self.params)}
+        self.workspace_word = len(self.word_of)
+        self.offset_of: dict[Node, int] = {}
+        self.scratch: dict[int, tuple[int, int]] = {}
+
+    def build(self) -> Plan:
+        groups = self.fusion.groups
+        last_use: dict[Node, int] = {}
+        for number, group in enumerate(groups):
+            for node in (*group.leaves, *group.roots):
+                last_use[node] = number
+        temporaries = _Temporaries()
+        for number, group in enumerate(groups):
+            for node in group.roots:
+                if node not in self.word_of:
+                    self.offset_of[node] = temporaries.take(node.numel * node.dtype.itemsize)
+            anchor = group.anchor
+            made = ANCHOR_STEPS[anchor.op](self.fusion, group) if anchor is not None else [fused_step(self.fusion, group)]
+            for request in made:
+                scratch = temporaries.take(request.scratch_bytes) if request.scratch_bytes else 0
+                sources = [self.source(word, offset, scratch) for word, offset in request.words]
+                self.steps.append(request.step(sources))
+                if request.scratch_bytes:
+                    temporaries.give(scratch)
+            for node, last in last_use.items():
+                if last == number and node in self.offset_of:
+                    temporaries.give(self.offset_of[node])
+        plan = Plan(
+            graph=self.graph,
+            tensor_inputs=[n.attrs["number"] for n in self.tensor_inputs],
+            params=[n.attrs["number"] for n in self.params],
+            outputs=[self.output(node, base, seen) for node, (base, seen) in zip(self.graph.outputs, self.fusion.output_places())],
+            new_bytes=[n.numel * n.dtype.itemsize for n in self.new],
+            workspace_bytes=temporaries.peak,
+            steps=self.steps,
+        )  # fmt: skip
+        _link(plan, self.workspace_word + (1 if temporaries.peak else 0))
+        return plan
+
+    def source(self, node: Node | None, offset: int, scratch: int) -> tuple[int, int]:
+        """Word number and byte offset of a buffer; None stands for the scratch space of the step."""
+        if node is None:
+            return self.workspace_word, scratch + offset
+        if node in self.word_of:
+            return self.word_of[node], offset
+        return self.workspace_word, self.offset_of[node] + offset
+
+    def output(self, node: Node, base: Node, seen: Strided) -> Output:
+        if base.op is Primitive.INPUT:
+            return Output(seen, node.dtype, base.attrs["number"])
+        return Output(seen, node.dtype, None, self.new.index(base))
+
+
+class _Temporaries:
+    """First-fit placement of temporaries in one block, by liveness."""
+
+    def __init__(self) -> None:
+        self.used: dict[int, int] = {}
+        self.peak = 0
+
+    def take(self, nbytes: int) -> int:
+        size = max((nbytes + _ALIGN - 1) & -_ALIGN, _ALIGN) + _ALIGN  # a gap, so that whole vectors may be read at the end
+        start = 0
+        for offset in sorted(self.used):
+            if offset - start >= size:
+                break
+            start = max(start, offset + self.used[offset])
+        self.used[start] = size
+        self.peak = max(self.peak, start + size)
+        return start
+
+    def give(self, offset: int) -> None:
+        del self.used[offset]
+
+
+def _link(plan: Plan, words: int) -> None:
+    """Join native steps to native plans; a plan of one kernel in the order of the words becomes a single launch."""
+    steps = plan.steps
+    if len(steps) == 1 and isinstance(steps[0], KernelStep):
+        if steps[0].sources == [(i, 0) for i in range(words)]:
+            plan.single = steps[0].recipe
+            return
+    run: list[KernelStep] = []
+    for number, step in enumerate((*steps, None)):
+        if isinstance(step, KernelStep):
+            run.append(step)
+            continue
+        if run:
+            long = any(s.bytes_moved >= _LONG_WORK for s in run)
+            table = [(s.recipe, [Given(w, o) for w, o in s.sources]) for s in run]
+            plan.native_first.append(number - len(run))
+            plan.native.append(NativePlan(table, words, (), RELEASE_GIL if long else 0))
+            run = []
+        if step is not None:
+            plan.native_first.append(number)
+            plan.native.append(step)
+
+
+def build_plan(
+    graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided] | None = None
+) -> Plan:
+    """The plan of a graph whose tensor inputs lie as given (None for run-time scalars).
+
+    outputs: strides that output number k must be written with; the others are the plan's choice (contiguous, or a view).
+    """
+    while True:
+        placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
+        required = {graph.outputs[k]: seen for k, seen in (outputs or {}).items()}
+        try:
+            return _Builder(graph, placed, required).build()
+        except NeedsBuffer as need:  # a step cannot read an operand as it lies
+            graph = _with_copy(graph, need.node)
+
+
+def _with_copy(graph: Graph, node: Node) -> Graph:
+    """The same graph with a copy of one value: every reader reads a contiguous new buffer instead."""
+    copied = Graph()
+    arguments = [copied.input(n.shape, n.dtype, n.attrs["param"]) for n in graph.inputs]
+    mapping: dict[Node, Node] = {}
+    from tensorsmith.ir.graph import replay
+
+    for old in graph.live_nodes():
+        if old.op is Primitive.INPUT:
+            new = arguments[old.attrs["number"]]
+        else:
+            new = replay(copied, old, [mapping[x] for x in old.inputs])
+        mapping[old] = copied.add(Primitive.CAST, (new,), dtype=new.dtype) if old is node else new
+    copied.outputs = tuple(mapping[node] for node in graph.outputs)
+    return copied
+
+
+__all__ = ["Output", "Plan", "build_plan", "contiguous_strides", "copy_into"]
+_Callable = Callable

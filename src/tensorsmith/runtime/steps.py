@@ -1,0 +1,239 @@
+"""Steps of a plan: how each kind of group becomes a native launch or a library call.
+
+`ANCHOR_STEPS` is the table of anchors. Each entry returns requests: what to launch, on which buffers (None stands for the
+step's scratch space), with how much scratch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core import views
+from tensorsmith.core.layout import contiguous_strides
+from tensorsmith.core.views import Strided
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemble_fill
+from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
+from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.cpu.gemm import plan_matmul
+from tensorsmith.targets.cpu.lower import lower
+from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
+
+_LONG_WORK = 1 << 18  # bytes moved from which other Python threads may run meanwhile
+
+
+@dataclass
+class KernelStep:
+    """A native launch: recipe, and for each launch word (word number, byte offset)."""
+
+    name: str
+    recipe: Recipe
+    sources: list[tuple[int, int]]
+    bytes_moved: int
+    flops: int
+    error: Callable[[int], Exception]
+    kernel: Any = None
+
+    def describe(self) -> str:
+        spec = getattr(self.kernel, "spec", None)
+        return f"{self.name}: {self.recipe.chunks} chunks, {self.bytes_moved} bytes, {self.flops} flops" + (
+            "\n" + str(spec) if spec is not None else ""
+        )
+
+
+@dataclass
+class PythonStep:
+    """A library call on arrays over the buffers."""
+
+    name: str
+    sources: list[tuple[int, int]]
+    call: Callable[[Sequence[int]], None]
+    bytes_moved: int = 0
+    flops: int = 0
+
+    def run(self, words: Sequence[int | float]) -> None:
+        self.call([int(words[w]) + o for w, o in self.sources])
+
+    def describe(self) -> str:
+        return f"{self.name}: library call"
+
+
+Step = KernelStep | PythonStep
+
+
+@dataclass
+class Request:
+    """A step before its buffers have addresses."""
+
+    words: list[tuple[Node | None, int]]  # buffer and byte offset
+    step: Callable[[list[tuple[int, int]]], Step]
+    scratch_bytes: int = 0
+
+
+def no_error(name: str) -> Callable[[int], Exception]:
+    """The exception for kernels that report only an integer division by zero."""
+
+    def error(code: int) -> Exception:
+        if code == -1:
+            return ZeroDivisionError(f"{name}: integer division or modulo by zero")
+        return RuntimeError(f"{name}: kernel error {code}")
+
+    return error
+
+
+def kernel_request(kernel: Kernel) -> Request:
+    """A lowered KernelSpec as a step."""
+    lowered = lower(kernel.spec)
+    spec = kernel.spec
+    words: list[tuple[Node | None, int]] = [(r.node, r.offset * r.node.dtype.itemsize) for r in kernel.reads]
+    words += [(node, offset * node.dtype.itemsize) for node, offset in kernel.writes]
+    words += [(node, 0) for node in kernel.params]
+    if lowered.workspace_bytes:
+        words.append((None, 0))
+    flags = RELEASE_GIL if lowered.bytes_moved >= _LONG_WORK else 0
+    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(
+            spec.name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(spec.name), lowered
+        )
+
+    return Request(words, step, lowered.workspace_bytes)
+
+
+def fused_step(fusion: Fusion, group: Group) -> Request:
+    """The step of a fused kernel."""
+    return kernel_request(assemble(fusion, group))
+
+
+def _matmul(fusion: Fusion, group: Group) -> list[Request]:
+    anchor = group.anchor
+    assert anchor is not None
+    root = group.roots[0]
+    located = [fusion.locate(operand) for operand in anchor.inputs]
+    *batch_shape, M, K = anchor.inputs[0].shape
+    N = anchor.inputs[1].shape[-1]
+    batch = int(np.prod(batch_shape, dtype=np.int64)) if batch_shape else 1
+    flat = []
+    for operand, (_, seen) in zip(anchor.inputs, located):
+        joined = views.reshape(seen, (batch, *seen.shape[-2:]))
+        if joined is None:
+            raise NeedsBuffer(operand)
+        flat.append(joined)
+    a, b = flat
+    if not (b.strides[1] == 1 or b.strides[2] == 1 or K == 1 or N == 1):
+        raise NeedsBuffer(anchor.inputs[1])
+    if root.dtype.itemsize < 4 and root.dtype.kind == "f" and not (a.strides[1] == 1 or a.strides[2] == 1):
+        raise NeedsBuffer(anchor.inputs[0])
+    c = views.reshape(fusion.place(root), (batch, M, N))
+    if c is None or (c.strides[2] != 1 and N > 1):
+        raise NotImplementedError("a matrix product cannot be written to a non-contiguous output")
+    names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
+    kernel = plan_matmul(
+        anchor.dtype, batch, M, N, K, a.strides, b.strides, c.strides, epilogue="_".join(names) or None
+    )
+    size = anchor.dtype.itemsize
+    where: dict[str, tuple[Node | None, int]] = {
+        "A": (located[0][0], a.offset * size),
+        "B": (located[1][0], b.offset * size),
+        "C": (root, c.offset * size),
+        "workspace": (None, 0),
+    }
+    if group.bias is not None:
+        node, seen = fusion.locate(group.bias)
+        where["bias"] = (node, seen.offset * size)
+    words = [where[name] for name in kernel.launch_order]
+    bytes_moved = size * batch * (M * K + K * N + M * N)
+    long = kernel.flops > 1 << 22
+    recipe = Recipe(
+        kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL if long else 0
+    )
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(
+            "_".join(["matmul", *names]), recipe, sources, bytes_moved, kernel.flops, no_error("matmul"), kernel
+        )
+
+    return [Request(words, step, kernel.workspace_bytes)]
+
+
+def _part(root_place: Strided, low: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> Strided:
+    """The region of a buffer that starts at `low` and advances by `step`."""
+    offset = root_place.offset + sum(l * s for l, s in zip(low, root_place.strides))
+    strides = tuple(s * k for s, k in zip(root_place.strides, step))
+    return Strided(tuple(shape), strides, offset)
+
+
+def _pad(fusion: Fusion, group: Group) -> list[Request]:
+    root = group.roots[0]
+    source = root.inputs[0]
+    place = fusion.place(root)
+    requests = [kernel_request(assemble_fill(root, place, False if root.dtype.kind == "b" else 0))]
+    if source.numel:
+        inner = _part(place, root.attrs["low"], root.attrs["step"], source.shape)
+        requests.append(kernel_request(assemble_copy(fusion, source, group, inner)))
+    return requests
+
+
+def _concat(fusion: Fusion, group: Group) -> list[Request]:
+    root = group.roots[0]
+    place = fusion.place(root)
+    axis = root.attrs["axis"]
+    requests = []
+    start = 0
+    for source in root.inputs:
+        if source.numel:
+            low = [start if i == axis else 0 for i in range(root.ndim)]
+            inner = _part(place, low, (1,) * root.ndim, source.shape)
+            requests.append(kernel_request(assemble_copy(fusion, source, group, inner)))
+        start += source.shape[axis]
+    return requests
+
+
+def array_at(address: int, seen: Strided, dtype: Any) -> np.ndarray:
+    """A NumPy array over memory of ours (valid while the buffer lives)."""
+    itemsize = dtype.itemsize
+    if 0 in seen.shape:
+        return np.empty(seen.shape, dtype.numpy)
+    extent = 1 + sum((n - 1) * s for n, s in zip(seen.shape, seen.strides))
+    raw = (ctypes.c_char * (extent * itemsize)).from_address(address)
+    flat = np.frombuffer(raw, dtype=dtype.numpy)
+    return np.lib.stride_tricks.as_strided(flat, seen.shape, [s * itemsize for s in seen.strides])
+
+
+def _library(fusion: Fusion, group: Group) -> list[Request]:
+    from tensorsmith.targets.reference.primitives import compute_node
+
+    root = group.roots[0]
+    located = [fusion.locate(operand) for operand in root.inputs]
+    place = fusion.place(root)
+
+    def call(addresses: Sequence[int]) -> None:
+        arrays = [array_at(p, seen, node.dtype) for p, (node, seen) in zip(addresses, located)]
+        array_at(addresses[-1], place, root.dtype)[...] = compute_node(root, arrays)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return PythonStep(str(root.attrs.get("name", root.op.value)), sources, call)
+
+    words: list[tuple[Node | None, int]] = [(node, seen.offset * node.dtype.itemsize) for node, seen in located]
+    words.append((root, place.offset * root.dtype.itemsize))
+    return [Request(words, step)]
+
+
+ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
+    Primitive.MATMUL: _matmul,
+    Primitive.PAD: _pad,
+    Primitive.CONCAT: _concat,
+    Primitive.LIBRARY: _library,
+    Primitive.SCAN: _library,
+    Primitive.TAKE: _library,
+    Primitive.GATHER: _library,
+    Primitive.SCATTER: _library,
+    Primitive.PUT: _library,
+}
+_ = contiguous_strides

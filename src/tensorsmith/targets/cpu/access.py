@@ -1,0 +1,140 @@
+"""Reading and writing operands along one axis by stride class: 0 broadcast, 1 consecutive, 2 any other stride."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tensorsmith.targets.cpu.body import KernelText, from_memory, memory_element, to_memory
+from tensorsmith.targets.cpu.build import Value
+from tensorsmith.targets.cpu.vector import size_of
+
+
+class Axis:
+    """The operands of a kernel as seen along one axis.
+
+    offsets: byte offset of each operand where the axis starts (element offset for coordinates); classes: stride class of
+    each operand along the axis; strides: byte stride of each operand, needed where the class is 2.
+    """
+
+    def __init__(
+        self, kernel: KernelText, classes: Sequence[int], offsets: Sequence[Value], strides: Mapping[int, Value]
+    ) -> None:
+        self.kernel = kernel
+        self.classes = classes
+        self.offsets = offsets
+        self.strides = strides
+        # The addresses are made here, before the loop over the axis.
+        self.pointers = [
+            None if (base := kernel.base(k)) is None else kernel.function.offset(base, offsets[k])
+            for k in range(kernel.operands)
+        ]
+
+    def _pointer(self, operand: int, index: Value) -> str:
+        f = self.kernel.function
+        pointer = self.pointers[operand]
+        assert pointer is not None
+        kind = self.classes[operand]
+        if kind == 0:
+            return pointer
+        if kind == 2:
+            return f.offset(pointer, f.mul(index, self.strides[operand]))
+        if isinstance(index, int) and index == 0:
+            return pointer
+        element = memory_element(self.kernel.operand_dtype(operand))
+        return f.value(f"getelementptr {element}, ptr {pointer}, i64 {index}")
+
+    def broadcast(self, operand: int) -> str:
+        """The one value of an operand of class 0, in every lane."""
+        kernel = self.kernel
+        if operand >= len(kernel.inputs):
+            return kernel.lanes.splat("i64", self.offsets[operand])
+        dtype = kernel.operand_dtype(operand)
+        element = memory_element(dtype)
+        pointer = self.pointers[operand]
+        assert pointer is not None
+        scalar = kernel.function.load(element, pointer, size_of(element))
+        return from_memory(kernel.lanes, dtype, kernel.lanes.splat(element, scalar))
+
+    def load(self, operand: int, index: Value, mask: str | None) -> str:
+        """The vector of an input at positions index, index + 1, ... along the axis."""
+        kernel = self.kernel
+        if self.classes[operand] == 0:
+            return self.broadcast(operand)
+        dtype = kernel.operand_dtype(operand)
+        element = memory_element(dtype)
+        pointer = self._pointer(operand, index)
+        if self.classes[operand] == 1:
+            value = kernel.lanes.load(element, pointer, mask)
+        else:
+            value = kernel.lanes.gather(element, pointer, str(self.strides[operand]), mask)
+        return from_memory(kernel.lanes, dtype, value)
+
+    def coordinate(self, number: int, index: Value) -> str:
+        """The vector of coordinate `number` (an int64) at positions index, index + 1, ... along the axis."""
+        kernel = self.kernel
+        lanes, f = kernel.lanes, kernel.function
+        operand = len(kernel.inputs) + number
+        if self.classes[operand] == 0:
+            return self.broadcast(operand)
+        if self.classes[operand] == 1:
+            return lanes.op("add", "i64", lanes.splat("i64", f.add(self.offsets[operand], index)), lanes.iota("i64"))
+        steps = lanes.op("add", "i64", lanes.splat("i64", index), lanes.iota("i64"))
+        scaled = lanes.op("mul", "i64", steps, lanes.splat("i64", self.strides[operand]))
+        return lanes.op("add", "i64", scaled, lanes.splat("i64", self.offsets[operand]))
+
+    def load_output(self, output: int, index: Value, mask: str | None) -> str:
+        """Read back what `store` wrote at the same positions."""
+        kernel = self.kernel
+        operand = kernel.first_output + output
+        element = memory_element(kernel.structure.outputs[output])
+        pointer = self._pointer(operand, index)
+        if self.classes[operand] == 2:
+            return kernel.lanes.gather(element, pointer, str(self.strides[operand]), mask)
+        return kernel.lanes.load(element, pointer, mask)
+
+    def store(self, output: int, value: str, index: Value, mask: str | None) -> None:
+        """Write output number `output` at positions index, index + 1, ... along the axis."""
+        kernel = self.kernel
+        operand = kernel.first_output + output
+        dtype = kernel.structure.outputs[output]
+        element = memory_element(dtype)
+        raw = to_memory(kernel.lanes, dtype, value)
+        pointer = self._pointer(operand, index)
+        if self.classes[operand] == 2:
+            kernel.lanes.scatter(element, raw, pointer, str(self.strides[operand]), mask)
+        else:
+            kernel.lanes.store(element, raw, pointer, mask)
+
+
+def vector_loop(
+    kernel: KernelText,
+    low: Value,
+    high: Value,
+    unroll: int,
+    step: Callable[[Value, str | None, list[str]], list[str]],
+    carried: Sequence[tuple[str, str]] = (),
+    merge: Callable[[list[list[str]]], list[str]] | None = None,
+    title: str = "vectors",
+) -> list[str]:
+    """The vectors of low..high: a loop of `unroll` vectors, then a loop of single vectors under a mask.
+
+    `step(index, mask, carried)` handles one vector and returns the next carried values. With carried values (type,
+    initial value), each of the `unroll` vectors has its own set; `merge` combines the sets before the masked loop. Under a
+    mask the step must leave the carried values of inactive lanes as they are. Returns the carried values at the end.
+    """
+    f, lanes = kernel.function, kernel.lanes
+    block = lanes.count * unroll
+    sets = len(carried)
+    main_end = f.add(low, f.round_down(f.sub(high, low), block))
+    with f.loop(low, main_end, block, list(carried) * unroll, name=f"{unroll} x {lanes.count} lanes of {title}") as loop:
+        following: list[str] = []
+        for u in range(unroll):
+            following += step(f.add(loop.index, u * lanes.count), None, loop.carried[u * sets : (u + 1) * sets])
+        loop.next = following
+    results = [loop.out[u * sets : (u + 1) * sets] for u in range(unroll)]
+    merged = results[0] if merge is None or unroll == 1 else merge(results)
+    kinds = [kind for kind, _ in carried]
+    with f.loop(main_end, high, lanes.count, list(zip(kinds, merged)), name=f"{lanes.count} masked lanes of {title}") as rest:
+        mask = lanes.below(f.sub(high, rest.index))
+        rest.next = step(rest.index, mask, rest.carried)
+    return rest.out

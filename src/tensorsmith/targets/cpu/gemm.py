@@ -1,0 +1,345 @@
+"""Matrix multiplication on the CPU: which kernel for which shape, and the words it is launched with.
+
+    C[b] (M, N) = function(A[b] (M, K) @ B[b] (K, N) + bias (N) [+ C[b]])
+
+`plan_matmul` is arithmetic on shapes and strides only. Sizes are run-time words of the kernels, so that nothing is
+compiled per shape; pieces of code are compiled when the first shape asks for them. Three ways to multiply:
+
+* blocks: register tiles inside cache blocks (`gemm_blocks`), for everything that is not one of the next two;
+* dot:    few rows and B transposed (`x @ w.T`): rows of both operands are multiplied as vectors along k (`gemm_dot`);
+* stream: few rows and a large B: B is read once, row by row (`gemm_stream`).
+
+The partition into chunks depends on shape and strides alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.targets.cpu import gemm_dot, gemm_epilogue, gemm_stream
+from tensorsmith.targets.cpu.build import format_lines
+from tensorsmith.targets.cpu.gemm_blocks import WORDS
+from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece, entry_name, kernels
+from tensorsmith.targets.cpu.machine import Machine
+from tensorsmith.targets.cpu.machine import machine as default_machine
+
+_K_BLOCK_BYTES = 2048  # depth of a block: a panel of B and a tile of A share the first-level cache
+_ROW_BLOCK_TILES = 12
+_ROW_BLOCK_BYTES = 1 << 20  # copied rows of A stay in the second-level cache
+_COLUMN_BLOCK_BYTES = 8 << 20  # packed panels of B stay in the last-level cache
+_CHUNK_FLOPS = 4e6  # about 40 us of work: below that a second thread gains nothing
+_CHUNK_BYTES = 1 << 20  # the same for kernels that only read memory
+_STREAM_BYTES = 256 << 10  # a B that leaves the first-level cache is read in the order it lies in memory
+_PREFETCH_BYTES = 1 << 20  # a B that leaves the second-level cache
+_STREAM_COLUMNS = 1024  # a chunk reads whole pages of B's rows
+_COPY_PADDING = 64  # bytes that keep copied rows from falling into the same cache sets
+_ALIGNMENT = 64
+_ALIASING = 4096  # rows that start a multiple of this apart share their cache sets
+
+
+@dataclass(frozen=True)
+class MatmulKernel:
+    """A planned multiplication, ready for a recipe.
+
+    function_address, chunks, constants: as a Recipe takes them; `chunks` is 0 where C has no elements
+    launch_order: names of the launch words: A, B, C (or B, A, C), then bias and workspace where the kernel takes them
+    workspace_bytes: size of the temporary whose address is the workspace word (0 without one); alignment 64
+    flops: 2 * batch * M * N * K
+    """
+
+    function_address: int
+    chunks: int
+    constants: tuple[int, ...]
+    launch_order: tuple[str, ...]
+    workspace_bytes: int
+    flops: int
+    method: str
+    pieces: tuple[Piece, ...] = field(repr=False, default=())
+
+    @property
+    def loops(self) -> str:
+        """The loop structure, outermost piece first."""
+        structures = [(f.name, f.structure) for piece in self.pieces for f in piece.functions if f.structure]
+        return "\n".join(f"{name}:\n{format_lines(structure, 1)}" for name, structure in structures)
+
+    @property
+    def text(self) -> str:
+        """The LLVM text of every piece."""
+        return "\n".join(piece.text for piece in self.pieces)
+
+
+@dataclass
+class _Problem:
+    """A canonical multiplication; strides in elements."""
+
+    batch: int
+    M: int
+    N: int
+    K: int
+    a_batch: int
+    a_row: int
+    a_k: int
+    b_batch: int
+    b_k: int
+    b_column: int
+    c_batch: int
+    c_row: int
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.M * self.N * self.K
+
+
+def plan_matmul(
+    dtype: DType,
+    batch: int,
+    M: int,
+    N: int,
+    K: int,
+    a_strides: Sequence[int],
+    b_strides: Sequence[int],
+    c_strides: Sequence[int],
+    epilogue: str | None = None,
+    accumulate: bool = False,
+    machine: Machine | None = None,
+) -> MatmulKernel:
+    """Plan C[b] = function(A[b] @ B[b] + bias), for run by a recipe.
+
+    Args:
+        dtype: of A, B, C and bias; float16 and bfloat16 accumulate in float32, integers wrap.
+        batch, M, N, K: extents; K = 0 gives zeros (or the bias), an empty C gives a kernel of 0 chunks.
+        a_strides, b_strides, c_strides: (batch, row, column) in elements; 0 broadcasts over the batch.
+            B needs unit stride along its rows or its columns, C along its rows; A may have any strides, except that
+            the half types need a unit stride in A too.
+        epilogue: None, "bias", "relu", "bias_relu".
+        accumulate: add to what C holds (before the function).
+
+    Raises:
+        NotImplementedError: dtype, strides or epilogue outside the above; the message names it.
+    """
+    if dtype.kind not in "fiu":
+        raise NotImplementedError(f"matrix multiplication of {dtype.name} is not implemented on the CPU")
+    has_bias, function = gemm_epilogue.parse(epilogue)
+    p = _canonical(batch, M, N, K, tuple(a_strides), tuple(b_strides), tuple(c_strides))
+    pieces = kernels(dtype, machine or default_machine())
+    if c_strides[2] != 1 and N > 1:
+        raise NotImplementedError(f"matrix multiplication needs unit stride along the rows of C, got {c_strides[2]}")
+    if p.b_column != 1 and p.b_k != 1:
+        raise NotImplementedError(f"matrix multiplication needs a unit stride in B, got strides {tuple(b_strides)}")
+    if pieces.converts and p.a_row != 1 and p.a_k != 1:
+        raise NotImplementedError(
+            f"matrix multiplication of {dtype.name} needs a unit stride in A, got strides {tuple(a_strides)}"
+        )
+    if batch == 0 or M == 0 or N == 0:
+        entry = pieces.blocks().addresses[entry_name(has_bias, False)]
+        order = ("A", "B", "C", "bias") if has_bias else ("A", "B", "C")
+        return MatmulKernel(entry, 0, (0,) * len(WORDS), order, 0, 0, "blocks", (pieces.blocks(),))
+    operands = ("A", "B", "C")
+    if p.N == 1 and M > gemm_dot.MAX_ROWS and not has_bias and p.c_row == 1 and 1 in (p.a_row, p.a_k):
+        # A column of results is a row of the transposed problem, which reads A in vectors.
+        p = _Problem(p.batch, 1, p.M, K, p.b_batch, K, p.b_k, p.a_batch, p.a_k, p.a_row, p.c_batch, p.M)
+        operands = ("B", "A", "C")
+    if p.M <= gemm_dot.MAX_ROWS and p.b_k == 1 and (p.b_column != 1 or p.N == 1) and p.a_k == 1 and K > 0:
+        return _plan_rows(pieces, p, "dot", operands, has_bias, function, accumulate)
+    large = p.K * p.N * pieces.storage_size >= _STREAM_BYTES
+    if p.M <= gemm_stream.MAX_ROWS and p.b_column == 1 and large and not pieces.converts:
+        return _plan_rows(pieces, p, "stream", operands, has_bias, function, accumulate)
+    return _plan_blocks(pieces, p, operands, has_bias, function, accumulate)
+
+
+def _plan_rows(
+    pieces: Kernels,
+    p: _Problem,
+    method: str,
+    operands: tuple[str, ...],
+    has_bias: bool,
+    function: str,
+    accumulate: bool,
+) -> MatmulKernel:
+    """A kernel of few rows: chunks are batches and ranges of columns."""
+    size = pieces.storage_size
+    if method == "dot":
+        piece, names = pieces.dot(p.M, function, p.K * p.N * size >= _PREFETCH_BYTES), gemm_dot.WORDS
+        unit = gemm_dot.group_columns(p.M, pieces.machine.name, pieces.lanes)
+    else:
+        piece, names, unit = pieces.stream(p.M, function), gemm_stream.WORDS, _STREAM_COLUMNS
+    wanted = _chunk_count(p, p.batch * p.K * p.N * size)
+    parts = _ceil(wanted, p.batch)
+    part_columns = _up(_ceil(p.N, parts), unit)
+    parts = max(1, _ceil(p.N, part_columns))
+    units = p.batch * parts
+    units_per_chunk = max(1, _ceil(units, wanted))
+    words = {
+        "K": p.K, "N": p.N, "units": units, "units_per_chunk": units_per_chunk,
+        "column_parts": parts, "part_columns": part_columns,
+        "a_batch": p.a_batch * size, "a_row": p.a_row * size, "a_k": p.a_k * size,
+        "b_batch": p.b_batch * size, "b_k": p.b_k * size, "b_column": p.b_column * size,
+        "c_batch": p.c_batch * size, "c_row": p.c_row * size, "accumulate": int(accumulate),
+    }  # fmt: skip
+    return MatmulKernel(
+        function_address=piece.addresses[entry_name(has_bias, False)],
+        chunks=_ceil(units, units_per_chunk),
+        constants=tuple(words[name] for name in names),
+        launch_order=operands + (("bias",) if has_bias else ()),
+        workspace_bytes=0,
+        flops=p.flops,
+        method=method,
+        pieces=(piece,),
+    )
+
+
+def _canonical(
+    batch: int, M: int, N: int, K: int, a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...]
+) -> _Problem:
+    """Strides of extents of one made convenient; batches that are rows of one larger A joined to it."""
+    p = _Problem(batch, M, N, K, a[0], a[1], a[2], b[0], b[1], b[2], c[0], c[1])
+    if batch > 1 and p.b_batch == 0 and p.c_batch == M * p.c_row and (p.a_batch == M * p.a_row):
+        p.batch, p.M = 1, batch * M
+    if p.batch == 1:
+        p.a_batch = p.b_batch = p.c_batch = 0
+    if p.K <= 1 and p.a_row != 1:
+        p.a_k = 1
+    if p.M <= 1 and p.a_k != 1:
+        p.a_row = 1
+    if p.K <= 1 and p.b_column != 1:
+        p.b_k = 1
+    if p.N <= 1 and p.b_k != 1:
+        p.b_column = 1
+    return p
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _up(a: int, b: int) -> int:
+    return -(-a // b) * b
+
+
+def _plan_blocks(
+    pieces: Kernels, p: _Problem, operands: tuple[str, ...], has_bias: bool, function: str, accumulate: bool
+) -> MatmulKernel:
+    """The general kernel: partition, blocking, packing and tiles."""
+    stored, computed, panel = pieces.storage_size, pieces.compute_size, pieces.panel
+    M, N, K = p.M, p.N, p.K
+    tiles = _ceil(M, pieces.max_rows)
+    base, extra = divmod(M, tiles)
+    transposed_b = p.b_column != 1
+    pack_all = transposed_b or pieces.converts or not _read_b_in_place(p, panel)
+    ragged = not pieces.cheap_masks and N % pieces.lanes != 0
+    packs = pack_all or ragged
+    transposed_a = p.a_row == 1 and p.a_k != 1
+    copies = pieces.converts or _copy_a(p, stored, panel, transposed_a)
+
+    # Half types accumulate in registers over the whole of K, since C cannot hold partial sums.
+    depth = K if pieces.converts else _K_BLOCK_BYTES // computed
+    blocks = max(1, _ceil(K, depth or 1))
+    k_block = max(1, K if blocks == 1 else _up(_ceil(K, blocks), pieces.lanes))
+    row_tiles = max(1, min(_ROW_BLOCK_TILES, _ROW_BLOCK_BYTES // (pieces.max_rows * k_block * computed)))
+
+    row_parts, column_parts = _parts(p, tiles, panel, pack_all, copies)
+    part_tiles = _ceil(tiles, row_parts)
+    part_columns = _up(_ceil(N, column_parts), panel)
+    row_parts, column_parts = _ceil(tiles, part_tiles), max(1, _ceil(N, part_columns))
+    units = p.batch * row_parts * column_parts
+    chunks = min(units, _chunk_count(p))
+    units_per_chunk = _ceil(units, max(1, chunks))
+    chunks = _ceil(units, units_per_chunk)
+
+    slot = _up(k_block, pieces.lanes) * panel * computed
+    column_block = max(panel, min(_COLUMN_BLOCK_BYTES // slot * panel, part_columns))
+    one_slot = not pack_all or part_tiles <= row_tiles  # a panel's only use follows its packing
+    block_rows = min(part_tiles, row_tiles) * (base + (1 if extra else 0))
+    copy_lines, copy_length = (k_block, block_rows) if transposed_a else (block_rows, k_block)
+    copy_stride = _up(copy_length * computed, _ALIGNMENT) + _COPY_PADDING
+    panel_offset = copy_lines * copy_stride if copies else 0
+    slots = 0 if not packs else (1 if one_slot else column_block // panel)
+    workspace_stride = panel_offset + slots * slot
+
+    narrow = 0 < N % panel <= pieces.lanes
+    wide = N % panel > pieces.lanes or N >= panel
+    tile_pieces: dict[str, Piece] = {}
+    for size, rows in (("small", base), ("big", base + 1)):
+        if rows == 0 or (size == "big" and not extra):
+            continue
+        if wide:
+            tile_pieces[f"{size}_wide"] = pieces.tile(rows, 2, function)
+        if narrow:
+            tile_pieces[f"{size}_narrow"] = pieces.tile(rows, 1, function)
+    blocks_piece = pieces.blocks()
+    pack_piece = pieces.pack(transposed_b) if packs else None
+    copy_piece = pieces.copy() if copies else None
+
+    words = {
+        "K": K, "N": N, "tiles": tiles, "base": base, "extra": extra,
+        "units": units, "units_per_chunk": units_per_chunk, "row_parts": row_parts, "column_parts": column_parts,
+        "part_tiles": part_tiles, "part_columns": part_columns,
+        "k_block": k_block, "row_block_tiles": row_tiles, "column_block": column_block,
+        "a_batch": p.a_batch * stored, "a_row": p.a_row * stored, "a_k": p.a_k * stored,
+        "b_batch": p.b_batch * stored, "b_k": p.b_k * stored, "b_column": p.b_column * stored,
+        "c_batch": p.c_batch * stored, "c_row": p.c_row * stored,
+        "pack": _address(pack_piece), "pack_all": int(pack_all),
+        "pack_stride": (p.b_column if transposed_b else p.b_k) * stored,
+        "panel_bytes": 0 if one_slot else slot, "panel_offset": panel_offset,
+        "copy": _address(copy_piece), "copy_transposed": int(transposed_a), "copy_stride": copy_stride,
+        "workspace_stride": workspace_stride, "accumulate": int(accumulate),
+        **{name: _address(tile_pieces.get(name)) for name in ("big_wide", "small_wide", "big_narrow", "small_narrow")},
+    }  # fmt: skip
+    order = operands + (("bias",) if has_bias else ()) + (("workspace",) if workspace_stride else ())
+    used = (blocks_piece, pack_piece, copy_piece, *tile_pieces.values())
+    return MatmulKernel(
+        function_address=blocks_piece.addresses[entry_name(has_bias, bool(workspace_stride))],
+        chunks=chunks,
+        constants=tuple(words[name] for name in WORDS),
+        launch_order=order,
+        workspace_bytes=workspace_stride * chunks,
+        flops=p.flops,
+        method="blocks",
+        pieces=tuple(piece for piece in used if piece is not None),
+    )
+
+
+def _address(piece: Piece | None) -> int:
+    """The address of a piece's only function, or 0."""
+    return next(iter(piece.addresses.values())) if piece else 0
+
+
+def _read_b_in_place(p: _Problem, panel: int) -> bool:
+    """Packing a row-major B pays only where many row tiles use it again (measured: see docs of the tile)."""
+    return p.M <= 128 or (p.M <= 512 and p.K >= 128) or p.N <= panel
+
+
+def _copy_a(p: _Problem, size: int, panel: int, transposed: bool) -> bool:
+    """Whether A's block is copied to rows that do not alias."""
+    if transposed:
+        return p.N > 2 * panel and p.K > 32 and p.a_k * size >= 256
+    return p.M > 16 and p.a_k == 1 and p.a_row * size % _ALIASING == 0 and p.N > panel
+
+
+def _chunk_count(p: _Problem, traffic: int = 0) -> int:
+    """How many chunks the work (operations, or bytes of memory read) is worth."""
+    wanted = max(int(p.flops / _CHUNK_FLOPS), traffic // _CHUNK_BYTES)
+    return max(1, min(wanted, max(16, min(64, p.flops >> 28))))
+
+
+def _parts(p: _Problem, tiles: int, panel: int, packs: bool, copies: bool) -> tuple[int, int]:
+    """Row and column parts of each matrix: enough for the chunks, with little packing done twice."""
+    chunks = _chunk_count(p)
+    if p.batch >= chunks or chunks == 1:
+        return 1, 1
+    wanted = min(_ceil(chunks, max(1, p.batch)), max(8, min(64, p.flops >> 28)))
+    panels = _ceil(p.N, panel)
+    best, choice = float("inf"), (1, 1)
+    for rows in range(1, min(wanted, tiles) + 1):
+        columns = min(_ceil(wanted, rows), panels)
+        part_tiles, part_panels = _ceil(tiles, rows), _ceil(panels, columns)
+        largest = part_tiles * part_panels / (tiles * panels)  # share of the largest part
+        short = max(0, wanted - rows * columns) / wanted
+        again = 6.0 * (rows - 1) / p.M if packs else 1.0 * (rows - 1) / p.M
+        again += 4.0 * (columns - 1) / p.N if copies else 1.0 * (columns - 1) / p.N
+        cost = largest * rows * columns + again + short
+        if cost < best:
+            best, choice = cost, (rows, columns)
+    return choice

@@ -1,0 +1,181 @@
+"""The blocked loops of the matrix multiplication around its register tile, as one entry point of the kernel ABI.
+
+    for unit in this chunk:                              (batch, row part, column part)
+        for j in columns step column_block:
+            for k in K step k_block:                     sums continue in C from block to block
+                for rows in row blocks:                  A's block copied, where that pays
+                    for panel in columns of the block:   B's panel packed before its first use, or read in place
+                        tiles of base + 1 rows, then tiles of base rows
+
+Everything that depends on sizes is a constant word computed by the planner, including the addresses of the tile and
+packing functions, so this text is compiled once per element size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.gemm_tile import ACCUMULATE, FINISH, PANEL_VECTORS
+from tensorsmith.targets.cpu.gemm_vectors import Vectors
+
+# Constant words, in order. Strides in bytes. Units are (batch, row part, column part), columns fastest.
+WORDS = (
+    "K", "N", "tiles", "base", "extra",  # `tiles` row tiles: `extra` of base + 1 rows, then tiles of base rows
+    "units", "units_per_chunk", "row_parts", "column_parts", "part_tiles", "part_columns",
+    "k_block", "row_block_tiles", "column_block",
+    "a_batch", "a_row", "a_k", "b_batch", "b_k", "b_column", "c_batch", "c_row",
+    "pack", "pack_all", "pack_stride", "panel_bytes", "panel_offset",  # packing function and its stride; slots of panels
+    "copy", "copy_transposed", "copy_stride",  # copying function or 0; whether A's unit stride is along its rows
+    "workspace_stride", "accumulate",
+    "big_wide", "small_wide", "big_narrow", "small_narrow",  # tile functions: rows base + 1 or base, two vectors or one
+)  # fmt: skip
+
+_LAUNCH = ("A", "B", "C", "bias", "workspace")
+
+
+def entry_name(bias: bool, workspace: bool) -> str:
+    """Symbol of the entry whose launch words are A, B, C and those named."""
+    return "matmul" + ("_bias" if bias else "") + ("_workspace" if workspace else "")
+
+
+def entry_function(target: str, bias: bool, workspace: bool) -> Function:
+    """An entry of the kernel ABI that unpacks its launch words and calls `target`."""
+    f = Function(entry_name(bias, workspace), [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
+    words = [name for name in _LAUNCH if name in "ABC" or (name == "bias" and bias) or (name == "workspace" and workspace)]
+    loaded = {name: f.load("ptr", f.offset("%args", 8 * i), 8) for i, name in enumerate(words)}
+    pointers = ", ".join(f"ptr {loaded.get(name, 'null')}" for name in _LAUNCH)
+    constants = f.offset("%args", 8 * (len(words) + 1))
+    chunk = f.value("zext i32 %chunk to i64")
+    f.do(f"call void @{target}({pointers}, ptr {constants}, i64 {chunk})")
+    return f
+
+
+def entry_functions(target: str, workspace: bool) -> list[Function]:
+    """The entries of `target` with and without a bias, and with and without a workspace where it may need one."""
+    spaces = (False, True) if workspace else (False,)
+    return [entry_function(target, bias, space) for bias in (False, True) for space in spaces]
+
+
+DRIVER_ARGUMENTS = (*(("ptr", name) for name in _LAUNCH), ("ptr", "words"), ("i64", "chunk"))
+
+
+def read_words(f: Function, names: Sequence[str]) -> dict[str, str]:
+    """Load constant words by name from `%words`."""
+    return {name: f.load("i64", f.offset("%words", 8 * i), 8) for i, name in enumerate(names)}
+
+
+def blocks_function(vectors: Vectors) -> Function:
+    """The blocked loops for one element type, called `blocks`."""
+    f = Function("blocks", DRIVER_ARGUMENTS, attributes="noinline")
+    w = read_words(f, WORDS)
+    panel = PANEL_VECTORS * vectors.lanes
+    stored, computed = vectors.storage_size, vectors.compute_size
+    workspace = f.offset("%workspace", f.mul("%chunk", w["workspace_stride"]))
+    slots = f.offset(workspace, w["panel_offset"])
+    packs = f.compare("ne", w["pack_all"], 0)
+    copies = f.compare("ne", w["copy"], 0)
+    has_bias = f.compare("ne", "%bias", "null", "ptr")
+    accumulate = f.compare("ne", w["accumulate"], 0)
+    pack_function = f.value(f"inttoptr i64 {w['pack']} to ptr")
+    copy_function = f.value(f"inttoptr i64 {w['copy']} to ptr")
+    copy_transposed = f.compare("ne", w["copy_transposed"], 0)
+
+    def row_of(tile: Value) -> Value:
+        return f.add(f.mul(tile, w["base"]), f.minimum(tile, w["extra"]))
+
+    unit0 = f.mul("%chunk", w["units_per_chunk"])
+    unit1 = f.minimum(f.add(unit0, w["units_per_chunk"]), w["units"])
+    with f.loop(unit0, unit1, 1, name="unit (batch, row part, column part)") as unit:
+        row_unit = f.value(f"udiv i64 {unit.index}, {w['column_parts']}")
+        column_part = f.sub(unit.index, f.mul(row_unit, w["column_parts"]))
+        batch = f.value(f"udiv i64 {row_unit}, {w['row_parts']}")
+        row_part = f.sub(row_unit, f.mul(batch, w["row_parts"]))
+        a0 = f.offset("%A", f.mul(batch, w["a_batch"]))
+        b0 = f.offset("%B", f.mul(batch, w["b_batch"]))
+        c0 = f.offset("%C", f.mul(batch, w["c_batch"]))
+        tile0 = f.mul(row_part, w["part_tiles"])
+        tile1 = f.minimum(f.add(tile0, w["part_tiles"]), w["tiles"])
+        column0 = f.mul(column_part, w["part_columns"])
+        column1 = f.minimum(f.add(column0, w["part_columns"]), w["N"])
+        with f.loop(column0, column1, w["column_block"], name="column block") as j:
+            columns = f.minimum(w["column_block"], f.sub(column1, j.index))
+            with f.loop(0, w["K"], w["k_block"], do_while=True, name="k block") as k:
+                depth = f.minimum(w["k_block"], f.sub(w["K"], k.index))
+                first = f.compare("eq", k.index, 0)
+                last = f.compare("sge", f.add(k.index, depth), w["K"])
+                adds = f.value(f"or i1 {accumulate}, {f.value(f'xor i1 {first}, true')}")
+                flags = f.add(f.select(adds, "i64", ACCUMULATE, 0), f.select(last, "i64", FINISH, 0))
+                with_bias = f.value(f"and i1 {first}, {has_bias}")
+                with f.loop(tile0, tile1, w["row_block_tiles"], name="row block") as t:
+                    end = f.minimum(f.add(t.index, w["row_block_tiles"]), tile1)
+                    row0 = row_of(t.index)
+                    rows = f.sub(row_of(end), row0)
+                    a_block = f.offset(a0, f.add(f.mul(row0, w["a_row"]), f.mul(k.index, w["a_k"])))
+
+                    def copied(a_block: str = a_block, rows: Value = rows, depth: Value = depth) -> list[Value]:
+                        count = f.select(copy_transposed, "i64", depth, rows)
+                        length = f.select(copy_transposed, "i64", rows, depth)
+                        stride = f.select(copy_transposed, "i64", w["a_k"], w["a_row"])
+                        f.do(
+                            f"call void {copy_function}(ptr {a_block}, ptr {workspace}, i64 {count}, i64 {length}, "
+                            f"i64 {stride}, i64 {w['copy_stride']})"
+                        )
+                        row = f.select(copy_transposed, "i64", computed, w["copy_stride"])
+                        along_k = f.select(copy_transposed, "i64", w["copy_stride"], computed)
+                        return [workspace, row, along_k]
+
+                    def in_place(a_block: str = a_block) -> list[Value]:
+                        return [a_block, w["a_row"], w["a_k"]]
+
+                    f.note("copy A's block (where its rows would alias)")
+                    a, a_row, a_k = f.choose(copies, ["ptr", "i64", "i64"], copied, in_place)
+                    big_end, big_start = f.minimum(w["extra"], end), f.minimum(w["extra"], t.index)
+                    big = f.sub(big_end, big_start)
+                    small = f.sub(f.sub(end, t.index), big)
+                    big_rows = f.mul(big, f.add(w["base"], 1))
+                    a_small = f.offset(a, f.mul(big_rows, a_row))
+                    c_rows = f.offset(c0, f.mul(row0, w["c_row"]))
+                    first_block = f.compare("eq", t.index, tile0)
+                    with f.loop(0, columns, panel, name="panel") as p:
+                        width = f.minimum(panel, f.sub(columns, p.index))
+                        column = f.add(j.index, p.index)
+                        source = f.offset(b0, f.add(f.mul(k.index, w["b_k"]), f.mul(column, w["b_column"])))
+                        number = f.value(f"udiv i64 {p.index}, {panel}")
+                        slot = f.offset(slots, f.mul(number, w["panel_bytes"]))
+                        packed = packs
+                        if not vectors.cheap_masks:
+                            # Only whole vectors are read in place here; a ragged last panel is packed in any case.
+                            ragged = f.compare("ne", f.value(f"and i64 {width}, {vectors.lanes - 1}"), 0)
+                            packed = f.value(f"or i1 {packs}, {ragged}")
+                        b = f.select(packed, "ptr", slot, source)
+                        b_row = f.select(packed, "i64", panel * computed, w["b_k"])
+                        with f.if_(f.value(f"and i1 {packed}, {first_block}")):
+                            f.do(
+                                f"call void {pack_function}(ptr {source}, ptr {slot}, i64 {depth}, "
+                                f"i64 {w['pack_stride']}, i64 {width})"
+                            )
+                            f.note("pack B's panel (where it is not read in place)")
+                        c = f.offset(c_rows, f.mul(column, stored))
+                        bias = f.select(with_bias, "ptr", f.offset("%bias", f.mul(column, stored)), "null")
+                        wide = f.compare("sgt", width, vectors.lanes)
+
+                        def call(
+                            count: Value, function: str, a: str, c: str, *rest: Value,
+                            b: str = b, width: Value = width,
+                        ) -> None:  # fmt: skip
+                            a_row, a_k, b_row, depth, bias, flags = rest
+                            address = f.value(f"inttoptr i64 {function} to ptr")
+                            with f.if_(f.compare("sgt", count, 0)):
+                                f.do(
+                                    f"call void {address}(ptr {a}, ptr {b}, ptr {c}, i64 {depth}, i64 {count}, "
+                                    f"i64 {a_row}, i64 {a_k}, i64 {b_row}, i64 {w['c_row']}, i64 {width}, "
+                                    f"ptr {bias}, i64 {flags})"
+                                )
+
+                        rest = (a_row, a_k, b_row, depth, bias, flags)
+                        call(big, f.select(wide, "i64", w["big_wide"], w["big_narrow"]), a, c, *rest)
+                        c_small = f.offset(c, f.mul(big_rows, w["c_row"]))
+                        call(small, f.select(wide, "i64", w["small_wide"], w["small_narrow"]), a_small, c_small, *rest)
+                        f.note("tiles of base + 1 rows; tiles of base rows")
+    return f

@@ -1,0 +1,97 @@
+"""The compiled pieces of the matrix multiplication, each built when first needed and kept on disk.
+
+One small object per tile size, packing function and driver: a network that multiplies 64 rows compiles the two tiles
+that 64 rows fall into, not the two dozen that exist.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.targets.cpu.build import Function
+from tensorsmith.targets.cpu.compiler import compile_functions
+from tensorsmith.targets.cpu.gemm_blocks import blocks_function, entry_functions, entry_name
+from tensorsmith.targets.cpu.gemm_dot import dot_function
+from tensorsmith.targets.cpu.gemm_pack import copy_block, pack_rows, pack_transposed
+from tensorsmith.targets.cpu.gemm_stream import stream_function
+from tensorsmith.targets.cpu.gemm_tile import MAX_ROWS, PANEL_VECTORS, tile_function
+from tensorsmith.targets.cpu.gemm_vectors import Vectors
+from tensorsmith.targets.cpu.machine import Machine
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One compiled module: its text, the structure of its loops and the addresses of its functions by name."""
+
+    text: str
+    functions: tuple[Function, ...]
+    addresses: dict[str, int]
+
+
+class Kernels:
+    """Pieces for one dtype on one machine."""
+
+    def __init__(self, dtype: DType, machine: Machine) -> None:
+        self.dtype = dtype
+        self.machine = machine
+        probe = Vectors(dtype, machine.name)
+        self.lanes = probe.lanes
+        self.panel = PANEL_VECTORS * probe.lanes
+        self.max_rows = MAX_ROWS[machine.name] if probe.is_float else 4
+        self.storage_size, self.compute_size = probe.storage_size, probe.compute_size
+        self.converts, self.cheap_masks = probe.converts, probe.cheap_masks
+        self._pieces: dict[tuple, Piece] = {}
+
+    def _piece(self, key: tuple, write: Callable[[Vectors], list[Function]]) -> Piece:
+        found = self._pieces.get(key)
+        if found is None:
+            vectors = Vectors(self.dtype, self.machine.name)
+            functions = write(vectors)
+            bodies = [function.text() for function in functions]
+            text = "\n".join([*sorted(vectors.declarations), *bodies])
+            names = [function.name for function in functions]
+            addresses = dict(zip(names, compile_functions(text, names, self.machine)))
+            # Two threads may both get here; the compiler hands the same addresses to both.
+            found = self._pieces.setdefault(key, Piece(text, tuple(functions), addresses))
+        return found
+
+    def tile(self, rows: int, columns: int, function: str) -> Piece:
+        """The register tile of `rows` rows and `columns` vectors with an epilogue function ('' for none)."""
+        return self._piece(("tile", rows, columns, function), lambda v: [tile_function(v, rows, columns, function)])
+
+    def copy(self) -> Piece:
+        """The copy of a block of A."""
+        return self._piece(("copy",), lambda v: [copy_block(v)])
+
+    def pack(self, transposed: bool) -> Piece:
+        """The packing of a panel of B."""
+        return self._piece(("pack", transposed), lambda v: [pack_transposed(v) if transposed else pack_rows(v)])
+
+    def blocks(self) -> Piece:
+        """The blocked loops and their entries."""
+        return self._piece(("blocks",), lambda v: [blocks_function(v), *entry_functions("blocks", True)])
+
+    def dot(self, rows: int, function: str, prefetch: bool) -> Piece:
+        """Few rows times a transposed B, with its entries."""
+        return self._piece(
+            ("dot", rows, function, prefetch),
+            lambda v: [dot_function(v, rows, function, prefetch), *entry_functions("dot", False)],
+        )
+
+    def stream(self, rows: int, function: str) -> Piece:
+        """Few rows times a large row-major B, with its entries."""
+        return self._piece(
+            ("stream", rows, function), lambda v: [stream_function(v, rows, function), *entry_functions("stream", False)]
+        )
+
+
+@functools.cache
+def kernels(dtype: DType, machine: Machine) -> Kernels:
+    """The pieces for a dtype and machine (one object per pair and process)."""
+    return Kernels(dtype, machine)
+
+
+__all__ = ["Kernels", "Piece", "entry_name", "kernels"]

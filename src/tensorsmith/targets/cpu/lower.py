@@ -1,0 +1,139 @@
+"""KernelSpec -> a compiled kernel and the words of its recipe: the entry of the CPU target for plans.
+
+Kernels are kept under their structure (`kernels/canonical.py`) and schedule: a spec with other extents or another rank
+finds the compiled kernel and only gets other constant words.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+
+from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize
+from tensorsmith.kernels.spec import KernelSpec
+from tensorsmith.targets.cpu import pointwise, row
+from tensorsmith.targets.cpu.body import instruction_cost
+from tensorsmith.targets.cpu.build import Function, Line, format_lines, module_text
+from tensorsmith.targets.cpu.compiler import compile_functions
+from tensorsmith.targets.cpu.machine import Machine
+from tensorsmith.targets.cpu.machine import machine as default_machine
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Machine code of one structure under one schedule."""
+
+    schedule: str
+    function_address: int
+    launch_words: int
+    text: str  # LLVM IR
+    loops: list[Line]
+
+
+@dataclass(frozen=True)
+class LoweredKernel:
+    """A kernel ready for a recipe.
+
+    chunks, launch_words, constants: as `Recipe` takes them; launch words are inputs, outputs, parameters and, if
+    workspace_bytes > 0, the address of the workspace. bytes_moved and flops are counted from the spec.
+    """
+
+    kernel: CompiledKernel
+    chunks: int
+    constants: list[int]
+    workspace_bytes: int
+    bytes_moved: int
+    flops: int
+
+    @property
+    def function_address(self) -> int:
+        """Address of `void fn(ptr args, i32 chunk, i32 chunks, i32 worker)`."""
+        return self.kernel.function_address
+
+    @property
+    def launch_words(self) -> int:
+        """How many words a launch gives."""
+        return self.kernel.launch_words
+
+    @property
+    def schedule(self) -> str:
+        """Name of the schedule chosen."""
+        return self.kernel.schedule
+
+    @property
+    def text(self) -> str:
+        """The kernel's LLVM IR."""
+        return self.kernel.text
+
+    @property
+    def loops(self) -> str:
+        """The kernel's loop structure, as indented text."""
+        return format_lines(self.kernel.loops)
+
+
+_kernels: dict[tuple[Structure, str, Machine], CompiledKernel] = {}
+_lock = threading.Lock()
+
+
+def compiled_kernels() -> int:
+    """How many kernels (structures under a schedule) this process has made so far."""
+    return len(_kernels)
+
+
+def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
+    """The compiled kernel of a spec, with the words of its recipe.
+
+    Raises:
+        NotImplementedError: the spec needs what no CPU schedule offers yet.
+    """
+    machine = machine or default_machine()
+    canonical = canonicalize(spec)
+    structure = canonical.structure
+    if spec.reduce_axis is None:
+        schedule = "pointwise"
+    else:
+        schedule = row.choose(canonical)
+        structure = row.compiled_structure(structure, schedule)
+    key = (structure, schedule, machine)
+    kernel = _kernels.get(key)
+    if kernel is None:
+        with _lock:
+            kernel = _kernels.get(key)
+            if kernel is None:
+                kernel = _kernels[key] = _compile(structure, schedule, spec.name, machine)
+    module = pointwise if spec.reduce_axis is None else row
+    words, chunks = module.constants(canonical, machine) if module is pointwise else row.constants(canonical, schedule, machine)
+    moved, flops = _counts(canonical)
+    return LoweredKernel(kernel, chunks, words, 0, moved, flops)
+
+
+def _compile(structure: Structure, schedule: str, name: str, machine: Machine) -> CompiledKernel:
+    symbol = "".join(c if c.isalnum() else "_" for c in name) or "kernel"
+    function: Function
+    if schedule == "pointwise":
+        function, launch_words = pointwise.build(structure, machine, symbol)
+    else:
+        function, launch_words = row.build(structure, schedule, machine, symbol)
+    text = module_text([function])
+    (address,) = compile_functions(text, [symbol], machine)
+    return CompiledKernel(schedule, address, launch_words, text, function.structure)
+
+
+def _counts(canonical: Canonical) -> tuple[int, int]:
+    """Bytes read and written (each operand's distinct elements once) and scalar operations."""
+    structure = canonical.structure
+    points = math.prod(canonical.extents) * max(canonical.reduce_extent, 1)
+    dtypes = [*structure.inputs, *structure.outputs]
+    skip = len(structure.inputs)
+    moved = 0
+    for k, dtype in enumerate(dtypes):
+        operand = k if k < skip else k + structure.coordinates
+        elements = dtype.itemsize
+        for extent, stride in zip(canonical.extents, canonical.strides[operand]):
+            elements *= extent if stride else 1
+        if canonical.reduce_extent and canonical.reduce_strides[operand]:
+            elements *= canonical.reduce_extent
+        moved += elements
+    operations = sum(1 for instr in structure.body if instruction_cost(instr) and instr.kind.value != "load")
+    return moved, points * operations

@@ -1,0 +1,129 @@
+"""Pointwise schedules: flat (one axis) and nested (vectors along the innermost axis, an odometer over the others).
+
+Each vector is loaded, computed and stored before the next one is stored to, so an output may be an input (exactly).
+
+Constant words: n, block, parts, outer, rows, axes, then each operand's byte stride along the innermost axis, then the
+odometer's table. Chunk c handles part c % parts of the innermost axis ([part * block, (part + 1) * block) of n) in the
+rows [c // parts * rows, ...) of `outer`. The flat schedule has the words n and block and the strides only.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tensorsmith.kernels.canonical import Canonical, Structure
+from tensorsmith.kernels.spec import Kind
+from tensorsmith.targets.cpu.access import Axis, vector_loop
+from tensorsmith.targets.cpu.body import KernelText, instruction_cost, varying_free
+from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.machine import Machine
+from tensorsmith.targets.cpu.odometer import Odometer, table
+
+_FLAT_HEADER = 2
+_NESTED_HEADER = 6
+CHUNK_NANOSECONDS = 16_000.0  # work worth a chunk of its own
+SERIAL_NANOSECONDS = 20_000.0  # below this, one chunk
+MOST_CHUNKS = 64
+
+
+def chunk_count(nanoseconds: float) -> int:
+    """Into how many parts that much work falls; depends on nothing but the estimate."""
+    if nanoseconds < SERIAL_NANOSECONDS:
+        return 1
+    return min(MOST_CHUNKS, math.ceil(nanoseconds / CHUNK_NANOSECONDS))
+
+
+def point_nanoseconds(structure: Structure) -> float:
+    """Estimated time of one point: its bytes at 20 GB/s, its instructions at 16 lanes and 2 a nanosecond."""
+    size = sum(d.itemsize for d in structure.inputs) + sum(d.itemsize for d in structure.outputs)
+    return max(0.05 * size, sum(instruction_cost(i) for i in structure.body) / 32)
+
+
+def unrolling(kernel: KernelText, classes: tuple[int, ...]) -> int:
+    """Vectors per step of the main loop: several of a cheap body, one of a long one or of gathers."""
+    if 2 in classes or kernel.cost > 40:
+        return 1
+    return 4 if kernel.cost <= 12 else 2
+
+
+def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, int]:
+    """The kernel function of a pointwise structure and its number of launch words."""
+    kernel = KernelText(structure, machine, name)
+    f = kernel.function
+    chunk = f.value("zext i32 %chunk to i64")
+    n, block = kernel.constant_word(0), kernel.constant_word(1)
+    header = _NESTED_HEADER if structure.outer else _FLAT_HEADER
+    strides: dict[int, Value] = {
+        k: kernel.constant_word(header + k) for k, kind in enumerate(structure.inner) if kind == 2
+    }
+    if not structure.outer:
+        low = f.mul(chunk, block)
+        _row(kernel, strides, [0] * kernel.operands, low, f.minimum(n, f.add(low, block)))
+        return f, kernel.launch_words
+    parts, outer, rows, axes = (kernel.constant_word(k) for k in range(2, 6))
+    low = f.mul(f.urem(chunk, parts), block)
+    high = f.minimum(n, f.add(low, block))
+    first = f.mul(f.udiv(chunk, parts), rows)
+    last = f.minimum(outer, f.add(first, rows))
+    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + header + kernel.operands))
+    odometer = Odometer(f, axis_table, axes, kernel.operands)
+    with odometer.walk(first, last, "rows of the outer axes") as offsets:
+        _row(kernel, strides, offsets, low, high)
+    return f, kernel.launch_words
+
+
+def _row(kernel: KernelText, strides: dict[int, Value], offsets: list, low: Value, high: Value) -> None:
+    """The innermost axis from low to high."""
+    structure = kernel.structure
+    axis = Axis(kernel, structure.inner, offsets, strides)
+
+    def stays(kind: Kind, index: int) -> bool:
+        if kind is Kind.LOAD:
+            return structure.inner[index] == 0
+        if kind is Kind.INDEX:
+            return structure.inner[len(structure.inputs) + index] == 0
+        return kind in (Kind.CONST, Kind.PARAM)
+
+    known = dict(kernel.uniform)
+    invariant = kernel.values(axis.broadcast, lambda c: axis.coordinate(c, 0), known, None)
+    for position in varying_free(structure.body, lambda instr: stays(instr.kind, instr.index)):
+        invariant.of(position)
+    known = invariant.values
+
+    def step(index: Value, mask: str | None, carried: list[str]) -> list[str]:
+        values = kernel.values(
+            lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), known, mask
+        )
+        results = [values.of(value) for value in structure.values]
+        for output, result in enumerate(results):
+            axis.store(output, result, index, mask)
+        return []
+
+    vector_loop(kernel, low, high, unrolling(kernel, structure.inner), step, title="the innermost axis")
+
+
+def constants(canonical: Canonical, machine: Machine) -> tuple[list[int], int]:
+    """The constant words of a pointwise kernel and its number of chunks."""
+    structure, extents = canonical.structure, canonical.extents
+    sizes = [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
+    n = extents[-1]
+    inner = [operand[-1] * size for operand, size in zip(canonical.strides, sizes)]
+    cost = point_nanoseconds(structure)
+    wanted = chunk_count(math.prod(extents) * cost)
+    if not structure.outer:
+        block = _round_up(math.ceil(n / wanted), 64)
+        return [n, block, *inner], math.ceil(n / block)
+    outer = math.prod(extents[:-1])
+    parts = 1
+    if outer < wanted and n >= 4096:  # few long rows: split the rows themselves
+        parts = min(math.ceil(wanted / outer), n // 2048)
+    block = _round_up(math.ceil(n / parts), 64)
+    parts = math.ceil(n / block)
+    rows = math.ceil(outer / max(1, min(outer, wanted // parts)))
+    outer_table = table(extents[:-1], [[s * size for s in operand[:-1]] for operand, size in zip(canonical.strides, sizes)])
+    words = [n, block, parts, outer, rows, len(extents) - 1, *inner, *outer_table]
+    return words, parts * math.ceil(outer / rows)
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

@@ -1,0 +1,232 @@
+"""Row schedules: kernels with a reduce axis, as passes along it.
+
+Pass p computes the REDUCEs whose arguments need p - 1 earlier ones; values that do not vary along the reduce axis are
+computed between the passes; the last pass writes the outputs along the axis, then row outputs are written once.
+
+    inner  the reduce axis has the smallest stride: vectors along it, lanes combined at the end of a pass
+    outer  another axis has: vectors along that axis, one lane a row (`outer_row.py`)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tensorsmith.kernels.canonical import Canonical, Structure
+from tensorsmith.kernels.spec import Kind
+from tensorsmith.targets.cpu.access import Axis, vector_loop
+from tensorsmith.targets.cpu.body import KernelText, cone, instruction_cost, memory_element, to_memory
+from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.machine import Machine
+from tensorsmith.targets.cpu.odometer import Odometer, table
+from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
+from tensorsmith.targets.cpu.reduction import Reduction, merge_sets
+from tensorsmith.targets.cpu.vector import size_of
+
+_HEADER = 4
+_STASH_COST = 20  # a value of at least this many instructions is kept rather than computed again
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How a body falls into passes.
+
+    varies: whether an instruction varies along the reduce axis; depth: passes it must wait for; reduces: the REDUCEs of
+    each pass; count: number of passes; stash: an instruction whose value is kept in an output between its first pass and
+    the last one, as (instruction, output, pass that computes it), or None.
+    """
+
+    varies: tuple[bool, ...]
+    depth: tuple[int, ...]
+    reduces: tuple[tuple[int, ...], ...]
+    count: int
+    stash: tuple[int, int, int] | None
+
+
+def plan_passes(structure: Structure) -> Passes:
+    """Split a body into passes along the reduce axis."""
+    body, n_inputs = structure.body, len(structure.inputs)
+    varies: list[bool] = []
+    depth: list[int] = []
+    for instr in body:
+        below = max((depth[a] for a in instr.args), default=0)
+        if instr.kind is Kind.LOAD:
+            moving = structure.along[instr.index] != 0
+        elif instr.kind is Kind.INDEX:
+            moving = structure.along[n_inputs + instr.index] != 0
+        else:
+            moving = instr.kind is not Kind.REDUCE and any(varies[a] for a in instr.args)
+        varies.append(moving)
+        depth.append(below + 1 if instr.kind is Kind.REDUCE else below)
+    last = max((depth[p] for p, instr in enumerate(body) if instr.kind is Kind.REDUCE), default=0)
+    written = [value for value, is_row in zip(structure.values, structure.rows) if not is_row]
+    count = max([last] + [depth[value] + 1 for value in written])
+    reduces = tuple(
+        tuple(p for p, instr in enumerate(body) if instr.kind is Kind.REDUCE and depth[p] == number + 1)
+        for number in range(count)
+    )
+    found = Passes(tuple(varies), tuple(depth), reduces, count, None)
+    return Passes(found.varies, found.depth, reduces, count, _find_stash(structure, found))
+
+
+def roots_of_pass(structure: Structure, passes: Passes, number: int) -> list[int]:
+    """The instructions that pass `number` (from 0) must have at every point."""
+    roots = [structure.body[r].args[0] for r in passes.reduces[number]]
+    if number == passes.count - 1:
+        roots += [value for value, is_row in zip(structure.values, structure.rows) if not is_row]
+    return roots
+
+
+def _find_stash(structure: Structure, passes: Passes) -> tuple[int, int, int] | None:
+    """An expensive value of an early pass that the later passes need instead of any load (softmax: exp(x - max)).
+
+    With it kept in an output, the later passes read no operand that the output may alias.
+    """
+    body = structure.body
+    fixed = {p for p, moving in enumerate(passes.varies) if not moving}
+    for number in range(passes.count - 1):
+        early = cone(body, roots_of_pass(structure, passes, number), fixed)
+        later = [r for later in range(number + 1, passes.count) for r in roots_of_pass(structure, passes, later)]
+        for position in early:
+            if sum(instruction_cost(body[p]) for p in cone(body, [position], fixed)) < _STASH_COST:
+                continue
+            needed = cone(body, later, fixed | {position})
+            if position not in cone(body, later, fixed) or any(body[p].kind is Kind.LOAD for p in needed):
+                continue
+            for output, (dtype, is_row) in enumerate(zip(structure.outputs, structure.rows)):
+                if not is_row and dtype is body[position].dtype and dtype.kind != "b":
+                    return position, output, number
+    return None
+
+
+def choose(canonical: Canonical) -> str:
+    """'row inner' or 'row outer': along which axis the operands that vary along the reduce axis are consecutive."""
+    structure = canonical.structure
+    along = inner = 0
+    for k, (kept, reduced) in enumerate(zip(structure.inner, structure.along)):
+        if len(structure.inputs) <= k < len(structure.inputs) + structure.coordinates or reduced == 0:
+            continue
+        along += reduced == 1
+        inner += kept == 1
+    return "row outer" if inner > along and canonical.extents[-1] > 1 else "row inner"
+
+
+def compiled_structure(structure: Structure, schedule: str) -> Structure:
+    """The structure without what the schedule treats as a run-time size."""
+    if schedule == "row inner":
+        return replace(structure, inner=(), outer=False)
+    return replace(structure, outer=False)
+
+
+def build(structure: Structure, schedule: str, machine: Machine, name: str) -> tuple[Function, int]:
+    """The kernel function of a row structure and its number of launch words."""
+    if schedule == "row outer":
+        from tensorsmith.targets.cpu import outer_row
+
+        return outer_row.build(structure, machine, name)
+    kernel = KernelText(structure, machine, name)
+    f = kernel.function
+    chunk = f.value("zext i32 %chunk to i64")
+    extent, rows, block, axes = (kernel.constant_word(k) for k in range(_HEADER))
+    strides: dict[int, Value] = {
+        k: kernel.constant_word(_HEADER + k) for k, kind in enumerate(structure.along) if kind == 2
+    }
+    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + _HEADER + kernel.operands))
+    odometer = Odometer(f, axis_table, axes, kernel.operands)
+    first = f.mul(chunk, block)
+    passes = plan_passes(structure)
+    with odometer.walk(first, f.minimum(rows, f.add(first, block)), "rows") as offsets:
+        _row(kernel, passes, Axis(kernel, structure.along, offsets, strides), extent)
+    return f, kernel.launch_words
+
+
+def _unrolling(kernel: KernelText, positions: list[int], reduces: int) -> int:
+    cost = sum(instruction_cost(kernel.structure.body[p]) for p in positions)
+    if cost > 45 or 2 in kernel.structure.along:
+        return 1
+    return 4 if cost <= 30 and reduces <= 2 else 2
+
+
+def _row(kernel: KernelText, passes: Passes, axis: Axis, extent: Value) -> None:
+    """All passes of one row."""
+    structure, body = kernel.structure, kernel.structure.body
+    row_values = kernel.values(axis.broadcast, lambda c: axis.coordinate(c, 0), kernel.uniform, None)
+    for number in range(passes.count):
+        for position in range(len(body)):
+            if not passes.varies[position] and passes.depth[position] <= number:
+                row_values.of(position)
+        known = dict(row_values.values)
+        reductions = [
+            Reduction(body[r], body[body[r].args[0]].dtype, kernel.lanes) for r in passes.reduces[number]
+        ]
+        last = number == passes.count - 1
+        roots = roots_of_pass(structure, passes, number)
+        stash = passes.stash
+
+        def step(index: Value, mask: str | None, carried: list[str]) -> list[str]:
+            have = dict(known)  # noqa: B023 - called within this iteration
+            if stash is not None and number > stash[2]:  # noqa: B023
+                have[stash[0]] = axis.load_output(stash[1], index, mask)
+            values = kernel.values(
+                lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), have, mask
+            )
+            following: list[str] = []
+            place = 0
+            for r, reduction in zip(passes.reduces[number], reductions):  # noqa: B023
+                width = len(reduction.kinds)
+                value = values.of(body[r].args[0])
+                state = carried[place : place + width]
+                following += reduction.include(kernel.context(mask), state, value, reduction.positions(index))
+                place += width
+            if stash is not None and number == stash[2]:  # noqa: B023
+                axis.store(stash[1], values.of(stash[0]), index, mask)
+            if last:  # noqa: B023
+                results = [(o, values.of(v)) for o, v in enumerate(structure.values) if not structure.rows[o]]
+                for output, result in results:
+                    axis.store(output, result, index, mask)
+            return following
+
+        carried = [pair for r in reductions for pair in zip(r.kinds, r.initial())]
+        unroll = _unrolling(kernel, cone(body, roots, known), len(reductions))
+
+        def merge(sets: list[list[str]]) -> list[str]:
+            return merge_sets(reductions, sets)  # noqa: B023 - called within this iteration
+
+        results = vector_loop(kernel, 0, extent, unroll, step, carried, merge, f"the row, pass {number + 1}")
+        place = 0
+        for r, reduction in zip(passes.reduces[number], reductions):
+            width = len(reduction.kinds)
+            state = reduction.across(results[place : place + width])
+            row_values.values[r] = reduction.finish(kernel.context(), state)
+            place += width
+    for output, (value, is_row) in enumerate(zip(structure.values, structure.rows)):
+        if is_row:
+            dtype = structure.outputs[output]
+            raw = to_memory(kernel.lanes, dtype, row_values.of(value))
+            element = memory_element(dtype)
+            pointer = axis.pointers[kernel.first_output + output]
+            assert pointer is not None
+            kernel.function.store(kernel.lanes.extract(element, raw), element, pointer, size_of(element))
+
+
+def operand_sizes(structure: Structure) -> list[int]:
+    """Bytes per unit of each operand's stride (1 for coordinates)."""
+    return [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
+
+
+def constants(canonical: Canonical, schedule: str, machine: Machine) -> tuple[list[int], int]:
+    """The constant words of a row kernel and its number of chunks."""
+    structure, extents = canonical.structure, canonical.extents
+    if canonical.reduce_extent >= 1 << 31 and any(i.reduction in ("argmax", "argmin") for i in structure.body):
+        raise NotImplementedError("argmax and argmin along an axis of 2**31 elements or more")
+    if schedule == "row outer":
+        from tensorsmith.targets.cpu import outer_row
+
+        return outer_row.constants(canonical, machine)
+    sizes = operand_sizes(structure)
+    rows = math.prod(extents)
+    wanted = chunk_count(rows * (canonical.reduce_extent * point_nanoseconds(structure) + 20.0))
+    block = math.ceil(rows / min(wanted, rows))
+    along = [s * size for s, size in zip(canonical.reduce_strides, sizes)]
+    strides = [[s * size for s in operand] for operand, size in zip(canonical.strides, sizes)]
+    return [canonical.reduce_extent, rows, block, len(extents), *along, *table(extents, strides)], math.ceil(rows / block)

@@ -1,0 +1,537 @@
+"""The CPU's rendering of every scalar function: `Fn` -> LLVM vector instructions.
+
+`RENDERINGS[fn](context, dtype, args)` writes the instructions and returns the result, where `dtype` is the dtype of the
+arguments (of the chosen values for WHERE). Comparisons and predicates give vectors of i1. No float-unsafe flag is used: user
+arithmetic is neither reassociated nor contracted. LIBRARY_CALLS lists the functions computed by the C library, lane by
+lane in float64 (exactly what is not vectorised yet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tensorsmith.core import dtypes
+from tensorsmith.core.dtypes import DType
+from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.cpu import elementary
+from tensorsmith.targets.cpu.vector import Lanes, element_of
+
+
+@dataclass
+class Context:
+    """Where instructions go, which lanes count, and how a kernel reports an error."""
+
+    lanes: Lanes
+    error_word: str | None = None  # pointer to the error word
+    mask: str | None = None  # active lanes; None means all
+
+    def report(self, faulty: str, code: int) -> None:
+        """Store `code` in the error word if an active lane of the mask `faulty` is set."""
+        if self.error_word is None:
+            raise NotImplementedError("this function can fail and needs a kernel with an error word")
+        if self.mask is not None:
+            faulty = self.lanes.op("and", "i1", faulty, self.mask)
+        with self.lanes.function.if_(self.lanes.any(faulty)):
+            self.lanes.function.store(code, "i64", self.error_word, 8)
+
+
+Rendering = Callable[[Context, DType, Sequence[str]], str]
+ZERO_DIVISION = -1  # error code of an integer division by zero
+
+
+def _binary(floating: str, integer: str, boolean: str) -> Rendering:
+    def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
+        name = floating if dtype.is_floating_point else boolean if dtype.kind == "b" else integer
+        if not name:
+            raise NotImplementedError(f"a function without a meaning on {dtype.name} reached the CPU target")
+        return context.lanes.op(name, element_of(dtype), *args)
+
+    return render
+
+
+def _compare(floating: str, signed: str, unsigned: str) -> Rendering:
+    def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
+        predicate = floating if dtype.is_floating_point else signed if dtype.kind == "i" else unsigned
+        return context.lanes.compare(predicate, element_of(dtype), *args)
+
+    return render
+
+
+def _intrinsic(floating: str, signed: str = "", unsigned: str = "") -> Rendering:
+    """An LLVM intrinsic; integers keep their value where no name is given for them."""
+
+    def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
+        name = floating if dtype.is_floating_point else signed if dtype.kind == "i" else unsigned
+        return context.lanes.intrinsic(name, element_of(dtype), *args) if name else args[0]
+
+    return render
+
+
+def _to_bool(context: Context, dtype: DType, value: str) -> str:
+    lanes, element = context.lanes, element_of(dtype)
+    if element == "i1":
+        return value
+    return lanes.compare("une" if dtype.is_floating_point else "ne", element, value, lanes.constant(element, 0))
+
+
+def _logical(name: str) -> Rendering:
+    def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
+        return context.lanes.op(name, "i1", *(_to_bool(context, dtype, a) for a in args))
+
+    return render
+
+
+def _neg(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    lanes, element = context.lanes, element_of(dtype)
+    if dtype.is_floating_point:
+        return lanes.negate(element, args[0])
+    return lanes.op("sub", element, lanes.constant(element, 0), args[0])
+
+
+def _abs(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    lanes, element = context.lanes, element_of(dtype)
+    if dtype.is_floating_point:
+        return lanes.intrinsic("fabs", element, args[0])
+    if dtype.kind != "i":
+        return args[0]
+    negative = lanes.compare("slt", element, args[0], lanes.constant(element, 0))
+    return lanes.select(negative, element, _neg(context, dtype, args), args[0])
+
+
+def _sign(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    """(x > 0) - (x < 0): 0 for NaN."""
+    lanes, element, x = context.lanes, element_of(dtype), args[0]
+    if dtype.kind == "b":
+        return x
+    zero, one = lanes.constant(element, 0), lanes.constant(element, 1)
+    above = lanes.compare("ogt" if dtype.is_floating_point else "sgt" if dtype.kind == "i" else "ugt", element, x, zero)
+    result = lanes.select(above, element, one, zero)
+    if dtype.kind == "u":
+        return result
+    below = lanes.compare("olt" if dtype.is_floating_point else "slt", element, x, zero)
+    return lanes.select(below, element, lanes.constant(element, -1), result)
+
+
+def _extreme(floating: str, signed: str, unsigned: str, boolean: str) -> Rendering:
+    def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
+        if dtype.kind == "b":
+            return context.lanes.op(boolean, "i1", *args)
+        name = floating if dtype.is_floating_point else signed if dtype.kind == "i" else unsigned
+        return context.lanes.intrinsic(name, element_of(dtype), *args)
+
+    return render
+
+
+def _relu(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    lanes, element, x = context.lanes, element_of(dtype), args[0]
+    if dtype.kind in "bu":
+        return x
+    zero = lanes.constant(element, 0)
+    if dtype.is_floating_point:  # x <= 0 ? 0 : x keeps NaN
+        return lanes.select(lanes.compare("ole", element, x, zero), element, zero, x)
+    return lanes.intrinsic("smax", element, x, zero)
+
+
+def _where(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    return context.lanes.select(args[0], element_of(dtype), args[1], args[2])
+
+
+def _reciprocal(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    element = element_of(dtype)
+    return context.lanes.op("fdiv", element, context.lanes.constant(element, 1.0), args[0])
+
+
+def _sqrt(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    return context.lanes.intrinsic("sqrt", element_of(dtype), args[0])
+
+
+def _rsqrt(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    return _reciprocal(context, dtype, [_sqrt(context, dtype, args)])
+
+
+# ------------------------------------------------------------------------------------------------- integer division
+
+
+def _safe_divisor(context: Context, dtype: DType, x: str, y: str) -> tuple[str, str, str]:
+    """(divisor that cannot trap, mask of zero divisors, mask of divisors -1), zero divisors reported."""
+    lanes, element = context.lanes, element_of(dtype)
+    one = lanes.constant(element, 1)
+    zero = lanes.compare("eq", element, y, lanes.constant(element, 0))
+    context.report(zero, ZERO_DIVISION)
+    safe = lanes.select(zero, element, one, y)
+    if dtype.kind != "i":
+        return safe, zero, "zeroinitializer"
+    minus = lanes.compare("eq", element, y, lanes.constant(element, -1))
+    return lanes.select(minus, element, one, safe), zero, minus
+
+
+def _integer_quotient(context: Context, dtype: DType, x: str, y: str, floor: bool) -> tuple[str, str]:
+    """(quotient, remainder) of integers, floored or truncated; division by zero gives (0, 0) and reports."""
+    lanes, element = context.lanes, element_of(dtype)
+    zero_constant = lanes.constant(element, 0)
+    safe, zero, minus = _safe_divisor(context, dtype, x, y)
+    quotient = lanes.op("sdiv" if dtype.kind == "i" else "udiv", element, x, safe)
+    remainder = lanes.op("sub", element, x, lanes.op("mul", element, quotient, safe))
+    if dtype.kind == "i":
+        quotient = lanes.select(minus, element, lanes.op("sub", element, zero_constant, x), quotient)
+        remainder = lanes.select(minus, element, zero_constant, remainder)
+        if floor:
+            unequal = lanes.compare("slt", element, lanes.op("xor", element, remainder, y), zero_constant)
+            inexact = lanes.compare("ne", element, remainder, zero_constant)
+            adjust = lanes.op("and", "i1", unequal, inexact)
+            less = lanes.op("sub", element, quotient, lanes.constant(element, 1))
+            quotient = lanes.select(adjust, element, less, quotient)
+            remainder = lanes.select(adjust, element, lanes.op("add", element, remainder, y), remainder)
+    return (
+        lanes.select(zero, element, zero_constant, quotient),
+        lanes.select(zero, element, zero_constant, remainder),
+    )
+
+
+def _float_fmod(context: Context, element: str, x: str, y: str) -> str:
+    return elementary.library_call(context.lanes, element, "fmod", (x, y))
+
+
+def _fmod(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    if not dtype.is_floating_point:
+        return _integer_quotient(context, dtype, args[0], args[1], floor=False)[1]
+    return _float_fmod(context, element_of(dtype), args[0], args[1])
+
+
+def _shifted_remainder(context: Context, element: str, x: str, y: str) -> tuple[str, str]:
+    """(fmod moved to the divisor's sign, mask of the lanes moved)."""
+    lanes = context.lanes
+    zero = lanes.constant(element, 0)
+    remainder = _float_fmod(context, element, x, y)
+    inexact = lanes.compare("one", element, remainder, zero)
+    unequal = lanes.op(
+        "xor", "i1", lanes.compare("olt", element, y, zero), lanes.compare("olt", element, remainder, zero)
+    )
+    moved = lanes.op("and", "i1", inexact, unequal)
+    return lanes.select(moved, element, lanes.op("fadd", element, remainder, y), remainder), moved
+
+
+def _remainder(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    if not dtype.is_floating_point:
+        return _integer_quotient(context, dtype, args[0], args[1], floor=True)[1]
+    return _shifted_remainder(context, element_of(dtype), args[0], args[1])[0]
+
+
+def _floor_divide(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    """floor(x / y), exact where x / y rounds up to an integer: (x - fmod) / y, then the nearer whole number."""
+    x, y = args
+    if not dtype.is_floating_point:
+        return _integer_quotient(context, dtype, x, y, floor=True)[0]
+    lanes, element = context.lanes, element_of(dtype)
+    remainder, _ = _shifted_remainder(context, element, x, y)
+    ratio = lanes.op("fdiv", element, x, y)
+    quotient = lanes.op("fdiv", element, lanes.op("fsub", element, x, remainder), y)
+    whole = lanes.intrinsic("floor", element, quotient)
+    above = lanes.compare("ogt", element, lanes.op("fsub", element, quotient, whole), lanes.constant(element, 0.5))
+    whole = lanes.select(above, element, lanes.op("fadd", element, whole, lanes.constant(element, 1.0)), whole)
+    zero = lanes.compare("oeq", element, whole, lanes.constant(element, 0))
+    whole = lanes.select(zero, element, lanes.intrinsic("copysign", element, whole, ratio), whole)
+    by_zero = lanes.compare("oeq", element, y, lanes.constant(element, 0))
+    return lanes.select(by_zero, element, ratio, whole)
+
+
+def _left_shift(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    return _shift(context, dtype, args, "shl")
+
+
+def _right_shift(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    return _shift(context, dtype, args, "ashr" if dtype.kind == "i" else "lshr")
+
+
+def _shift(context: Context, dtype: DType, args: Sequence[str], name: str) -> str:
+    """A shift by less than the width; beyond it (or by a negative amount) all bits leave: 0, or the sign for ashr."""
+    lanes, element = context.lanes, element_of(dtype)
+    bits = dtype.itemsize * 8
+    inside = lanes.compare("ult", element, args[1], lanes.constant(element, bits))
+    amount = lanes.select(inside, element, args[1], lanes.constant(element, bits - 1))
+    shifted = lanes.op(name, element, args[0], amount)
+    if name == "ashr":
+        return shifted
+    return lanes.select(inside, element, shifted, lanes.constant(element, 0))
+
+
+def _bitwise_not(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    return context.lanes.op("xor", element_of(dtype), args[0], context.lanes.constant(element_of(dtype), -1))
+
+
+def _logical_not(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    return context.lanes.op("xor", "i1", _to_bool(context, dtype, args[0]), "splat (i1 true)")
+
+
+def _isnan(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    if not dtype.is_floating_point:
+        return "zeroinitializer"
+    return context.lanes.compare("uno", element_of(dtype), args[0], args[0])
+
+
+def _magnitude_is_infinite(predicate: str, integers: str) -> Rendering:
+    def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
+        if not dtype.is_floating_point:
+            return integers
+        lanes, element = context.lanes, element_of(dtype)
+        size = lanes.intrinsic("fabs", element, args[0])
+        return lanes.compare(predicate, element, size, lanes.constant(element, float("inf")))
+
+    return render
+
+
+def _integer_power(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    """x ** y of integers by squaring, wrapping; a negative exponent gives 0 except for bases 1 and -1."""
+    lanes, element = context.lanes, element_of(dtype)
+    base, exponent = args
+    one, zero = lanes.constant(element, 1), lanes.constant(element, 0)
+    remaining = exponent
+    if dtype.kind == "i":
+        negative = lanes.compare("slt", element, exponent, zero)
+        remaining = lanes.select(negative, element, zero, exponent)
+    # As many squarings as the largest exponent of the lanes has bits.
+    f = lanes.function
+    vector = lanes.type(element)
+    largest = f.call(element, f"llvm.vector.reduce.umax.{lanes.mangled(element)}", (vector, remaining))
+    wide = largest if element == "i64" else f.value(f"zext {element} {largest} to i64")
+    leading = f.value(f"call i64 @llvm.ctlz.i64(i64 {wide}, i1 false)")
+    f.declarations.add("declare i64 @llvm.ctlz.i64(i64, i1)")
+    rounds = f.sub(64, leading)
+    with f.loop(0, rounds, 1, [(vector, one), (vector, base), (vector, remaining)], name="bits of the exponent") as loop:
+        total, power, left = loop.carried
+        odd = lanes.compare("ne", element, lanes.op("and", element, left, one), zero)
+        loop.next = [
+            lanes.select(odd, element, lanes.op("mul", element, total, power), total),
+            lanes.op("mul", element, power, power),
+            lanes.op("lshr", element, left, one),
+        ]
+    total = loop.out[0]
+    if dtype.kind != "i":
+        return total
+    minus = lanes.constant(element, -1)
+    is_one = lanes.compare("eq", element, base, one)
+    is_minus = lanes.compare("eq", element, base, minus)
+    odd = lanes.compare("ne", element, lanes.op("and", element, exponent, one), zero)
+    inverse = lanes.select(is_minus, element, lanes.select(odd, element, minus, one), zero)
+    return lanes.select(negative, element, lanes.select(is_one, element, one, inverse), total)
+
+
+def _pow(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    if not dtype.is_floating_point:
+        return _integer_power(context, dtype, args)
+    return elementary.library_call(context.lanes, element_of(dtype), "pow", args)
+
+
+def _nextafter(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    """The neighbour of x towards y: its bit pattern plus or minus one."""
+    lanes, element = context.lanes, element_of(dtype)
+    integer = f"i{dtype.itemsize * 8}"
+    x, y = args
+    zero, one = lanes.constant(element, 0), lanes.constant(integer, 1)
+    bits = lanes.bits(element, x)
+    up = lanes.compare("olt", element, x, y)
+    positive = lanes.compare("ogt", element, x, zero)
+    away = lanes.op("xor", "i1", lanes.op("xor", "i1", up, positive), "splat (i1 true)")  # magnitude grows
+    moved = lanes.select(
+        away, integer, lanes.op("add", integer, bits, one), lanes.op("sub", integer, bits, one)
+    )
+    smallest = lanes.intrinsic("copysign", element, lanes.from_bits(element, one), y)
+    at_zero = lanes.compare("oeq", element, x, zero)
+    result = lanes.select(at_zero, element, smallest, lanes.from_bits(element, moved))
+    result = lanes.select(lanes.compare("oeq", element, x, y), element, y, result)
+    unordered = lanes.compare("uno", element, x, y)
+    return lanes.select(unordered, element, lanes.op("fadd", element, x, y), result)
+
+
+def _copysign(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    return context.lanes.intrinsic("copysign", element_of(dtype), *args)
+
+
+# --------------------------------------------------------------------------------------------- elementary functions
+
+LIBRARY_NAMES: dict[Fn, str] = {
+    Fn.EXP: "exp", Fn.EXP2: "exp2", Fn.EXPM1: "expm1", Fn.LOG: "log", Fn.LOG1P: "log1p", Fn.LOG2: "log2",
+    Fn.LOG10: "log10", Fn.SIN: "sin", Fn.COS: "cos", Fn.TAN: "tan", Fn.ASIN: "asin", Fn.ACOS: "acos",
+    Fn.ATAN: "atan", Fn.ATAN2: "atan2", Fn.SINH: "sinh", Fn.COSH: "cosh", Fn.TANH: "tanh", Fn.ASINH: "asinh",
+    Fn.ACOSH: "acosh", Fn.ATANH: "atanh", Fn.ERF: "erf", Fn.ERFC: "erfc", Fn.LGAMMA: "lgamma", Fn.HYPOT: "hypot",
+}  # fmt: skip
+
+
+def _elementary(fn: Fn) -> Rendering:
+    """The float32 polynomial where `elementary` has one, else the C library."""
+    vectorised = getattr(elementary, fn.value, None)
+
+    def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
+        element = element_of(dtype)
+        if vectorised is not None and element == "float":
+            return vectorised(context.lanes, *args)
+        return elementary.library_call(context.lanes, element, LIBRARY_NAMES[fn], args)
+
+    return render
+
+
+def _call(fn: Fn, context: Context, dtype: DType, *args: str) -> str:
+    return RENDERINGS[fn](context, dtype, args)
+
+
+def _sigmoid(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    """1 / (1 + exp(-x)): exp(-x) = inf gives the right 0."""
+    lanes, element = context.lanes, element_of(dtype)
+    one = lanes.constant(element, 1.0)
+    decay = _call(Fn.EXP, context, dtype, lanes.negate(element, args[0]))
+    return lanes.op("fdiv", element, one, lanes.op("fadd", element, one, decay))
+
+
+def _softplus(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    """max(x, 0) + log1p(exp(-|x|))."""
+    lanes, element, x = context.lanes, element_of(dtype), args[0]
+    decay = _call(Fn.EXP, context, dtype, lanes.negate(element, lanes.intrinsic("fabs", element, x)))
+    return lanes.op("fadd", element, _relu(context, dtype, args), _call(Fn.LOG1P, context, dtype, decay))
+
+
+def _logaddexp(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    """max + log1p(exp(-|x - y|)); equal infinities give themselves."""
+    lanes, element = context.lanes, element_of(dtype)
+    x, y = args
+    gap = lanes.intrinsic("fabs", element, lanes.op("fsub", element, x, y))
+    small = _call(Fn.LOG1P, context, dtype, _call(Fn.EXP, context, dtype, lanes.negate(element, gap)))
+    total = lanes.op("fadd", element, _call(Fn.MAXIMUM, context, dtype, x, y), small)
+    infinite = _call(Fn.ISINF, context, dtype, x)
+    equal = lanes.op("and", "i1", infinite, lanes.compare("oeq", element, x, y))
+    return lanes.select(equal, element, x, total)
+
+
+RENDERINGS: dict[Fn, Rendering] = {
+    Fn.ADD: _binary("fadd", "add", "or"),
+    Fn.SUB: _binary("fsub", "sub", "xor"),
+    Fn.MUL: _binary("fmul", "mul", "and"),
+    Fn.DIV: _binary("fdiv", "", ""),
+    Fn.FLOOR_DIVIDE: _floor_divide,
+    Fn.REMAINDER: _remainder,
+    Fn.FMOD: _fmod,
+    Fn.POW: _pow,
+    Fn.MINIMUM: _extreme("minimum", "smin", "umin", "and"),
+    Fn.MAXIMUM: _extreme("maximum", "smax", "umax", "or"),
+    Fn.NEG: _neg,
+    Fn.ABS: _abs,
+    Fn.SIGN: _sign,
+    Fn.FLOOR: _intrinsic("floor"),
+    Fn.CEIL: _intrinsic("ceil"),
+    Fn.TRUNC: _intrinsic("trunc"),
+    Fn.ROUND: _intrinsic("roundeven"),
+    Fn.SQRT: _sqrt,
+    Fn.RSQRT: _rsqrt,
+    Fn.RECIPROCAL: _reciprocal,
+    Fn.EQ: _compare("oeq", "eq", "eq"),
+    Fn.NE: _compare("une", "ne", "ne"),
+    Fn.LT: _compare("olt", "slt", "ult"),
+    Fn.LE: _compare("ole", "sle", "ule"),
+    Fn.GT: _compare("ogt", "sgt", "ugt"),
+    Fn.GE: _compare("oge", "sge", "uge"),
+    Fn.WHERE: _where,
+    Fn.LOGICAL_AND: _logical("and"),
+    Fn.LOGICAL_OR: _logical("or"),
+    Fn.LOGICAL_XOR: _logical("xor"),
+    Fn.LOGICAL_NOT: _logical_not,
+    Fn.BITWISE_AND: _binary("", "and", "and"),
+    Fn.BITWISE_OR: _binary("", "or", "or"),
+    Fn.BITWISE_XOR: _binary("", "xor", "xor"),
+    Fn.BITWISE_NOT: _bitwise_not,
+    Fn.LEFT_SHIFT: _left_shift,
+    Fn.RIGHT_SHIFT: _right_shift,
+    Fn.ISNAN: _isnan,
+    Fn.ISINF: _magnitude_is_infinite("oeq", "zeroinitializer"),
+    Fn.ISFINITE: _magnitude_is_infinite("one", "splat (i1 true)"),
+    Fn.RELU: _relu,
+    Fn.NEXTAFTER: _nextafter,
+    Fn.COPYSIGN: _copysign,
+    Fn.SIGMOID: _sigmoid,
+    Fn.SOFTPLUS: _softplus,
+    Fn.LOGADDEXP: _logaddexp,
+    **{fn: _elementary(fn) for fn in LIBRARY_NAMES},
+}
+
+# Functions that no kernel can compute: a graph that needs one calls NumPy for it.
+LIBRARY_CALLS: frozenset[Fn] = frozenset(Fn) - frozenset(RENDERINGS)
+
+
+# ------------------------------------------------------------------------------------------------------------- casts
+
+
+def widen_half(lanes: Lanes, dtype: DType, bits: str) -> str:
+    """float32 values of float16 or bfloat16 bits (exact)."""
+    if dtype is dtypes.bfloat16:
+        wide = lanes.convert("zext", "i16", "i32", bits)
+        return lanes.from_bits("float", lanes.op("shl", "i32", wide, lanes.constant("i32", 16)))
+    if lanes.machine.name != "generic":
+        return lanes.convert("fpext", "half", "float", lanes.convert("bitcast", "i16", "half", bits))
+    # Shift exponent and mantissa into place and multiply by 2**112, which also normalises denormals; inf and NaN apart.
+    wide = lanes.convert("zext", "i16", "i32", bits)
+    magnitude = lanes.op("and", "i32", wide, lanes.constant("i32", 0x7FFF))
+    shifted = lanes.op("shl", "i32", magnitude, lanes.constant("i32", 13))
+    scaled = lanes.op("fmul", "float", lanes.from_bits("float", shifted), lanes.constant("float", 2.0**112))
+    special = lanes.compare("uge", "i32", magnitude, lanes.constant("i32", 0x7C00))
+    infinite = lanes.op("or", "i32", shifted, lanes.constant("i32", 0x7F800000))
+    result = lanes.select(special, "i32", infinite, lanes.bits("float", scaled))
+    sign = lanes.op("shl", "i32", lanes.op("xor", "i32", wide, magnitude), lanes.constant("i32", 16))
+    return lanes.from_bits("float", lanes.op("or", "i32", result, sign))
+
+
+def narrow_half(lanes: Lanes, dtype: DType, value: str) -> str:
+    """float16 or bfloat16 bits of float32 values, rounded to nearest even."""
+    bits = lanes.bits("float", value)
+    if dtype is dtypes.bfloat16:
+        # In integers, since the bf16 instruction flushes denormals: add half a unit (and the odd bit), cut.
+        high = lanes.op("lshr", "i32", bits, lanes.constant("i32", 16))
+        odd = lanes.op("and", "i32", high, lanes.constant("i32", 1))
+        rounded = lanes.op("add", "i32", lanes.op("add", "i32", bits, lanes.constant("i32", 0x7FFF)), odd)
+        cut = lanes.op("lshr", "i32", rounded, lanes.constant("i32", 16))
+        quiet = lanes.op("or", "i32", high, lanes.constant("i32", 0x40))
+        cut = lanes.select(lanes.compare("uno", "float", value, value), "i32", quiet, cut)
+        return lanes.convert("trunc", "i32", "i16", cut)
+    if lanes.machine.name != "generic":
+        return lanes.convert("bitcast", "half", "i16", lanes.convert("fptrunc", "float", "half", value))
+    magnitude = lanes.op("and", "i32", bits, lanes.constant("i32", 0x7FFFFFFF))
+    sign = lanes.op("lshr", "i32", lanes.op("xor", "i32", bits, magnitude), lanes.constant("i32", 16))
+    # Normal results: rebias the exponent by -112 and round at bit 13. Denormal results: adding 0.5 makes the adder round.
+    odd = lanes.op("and", "i32", lanes.op("lshr", "i32", magnitude, lanes.constant("i32", 13)), lanes.constant("i32", 1))
+    rebiased = lanes.op("add", "i32", lanes.op("add", "i32", magnitude, lanes.constant("i32", 0xC8000FFF)), odd)
+    normal = lanes.op("lshr", "i32", rebiased, lanes.constant("i32", 13))
+    added = lanes.op("fadd", "float", lanes.from_bits("float", magnitude), lanes.constant("float", 0.5))
+    denormal = lanes.op("sub", "i32", lanes.bits("float", added), lanes.constant("i32", 0x3F000000))
+    result = lanes.select(lanes.compare("ult", "i32", magnitude, lanes.constant("i32", 0x38800000)), "i32", denormal, normal)
+    overflow = lanes.compare("uge", "i32", magnitude, lanes.constant("i32", 0x477FF000))  # 65520 and above
+    result = lanes.select(overflow, "i32", lanes.constant("i32", 0x7C00), result)
+    is_nan = lanes.compare("ugt", "i32", magnitude, lanes.constant("i32", 0x7F800000))
+    result = lanes.select(is_nan, "i32", lanes.constant("i32", 0x7E00), result)
+    return lanes.convert("trunc", "i32", "i16", lanes.op("or", "i32", result, sign))
+
+
+def cast(context: Context, source: DType, target: DType, value: str) -> str:
+    """`value` of dtype `source` as `target`: floats to integers saturate (NaN gives 0), integers wrap, bool is != 0."""
+    lanes = context.lanes
+    if source is target:
+        return value
+    if source in (dtypes.float16, dtypes.bfloat16):
+        return cast(context, dtypes.float32, target, widen_half(lanes, source, value))
+    if target in (dtypes.float16, dtypes.bfloat16):
+        return narrow_half(lanes, target, cast(context, source, dtypes.float32, value))
+    from_element, to_element = element_of(source), element_of(target)
+    if target.kind == "b":
+        return _to_bool(context, source, value)
+    if source.is_floating_point and target.is_floating_point:
+        return lanes.convert("fpext" if target.itemsize > source.itemsize else "fptrunc", from_element, to_element, value)
+    if target.is_floating_point:
+        return lanes.convert("sitofp" if source.kind == "i" else "uitofp", from_element, to_element, value)
+    if source.is_floating_point:
+        vector, result = lanes.type(from_element), lanes.type(to_element)
+        name = f"llvm.fpto{'s' if target.kind == 'i' else 'u'}i.sat.{lanes.mangled(to_element)}.{lanes.mangled(from_element)}"
+        return lanes.function.call(result, name, (vector, value))
+    from_bits = 1 if source.kind == "b" else source.itemsize * 8
+    to_bits = target.itemsize * 8
+    if to_bits < from_bits:
+        return lanes.convert("trunc", from_element, to_element, value)
+    if to_bits == from_bits:
+        return value
+    return lanes.convert("sext" if source.kind == "i" else "zext", from_element, to_element, value)

@@ -1,0 +1,210 @@
+"""CUDA C++ device functions that generated kernels call: what no operator and no built-in function of CUDA computes.
+
+No header is included, which would cost more than compiling the kernel: conversions of the half types are inline PTX.
+`with_dependencies` gives the text of the functions that a kernel's text names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+ZERO_DIVISION = -1  # error code of an integer division by zero
+
+# Conversions. Floats to integers saturate and NaN gives 0, as the policy for all targets says.
+_CONVERSIONS = {
+    "saturate": """
+template <typename To, typename From> __device__ __forceinline__ To saturate(From x, From lowest, From beyond) {
+    // `beyond` is the first value too large, a power of two and so exact; the largest To may not be.
+    if (!(x == x)) return To(0);
+    const bool has_sign = To(-1) < To(0);
+    const To largest = has_sign ? To((1ull << (8 * sizeof(To) - 1)) - 1) : To(~To(0));
+    if (x >= beyond) return largest;
+    if (x <= lowest) return has_sign ? To(-largest - 1) : To(0);
+    return To(x);
+}""",
+    "widen_float16": """
+__device__ __forceinline__ float widen_float16(unsigned short bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}""",
+    "narrow_float16": """
+__device__ __forceinline__ unsigned short narrow_float16(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}""",
+    "widen_bfloat16": """
+__device__ __forceinline__ float widen_bfloat16(unsigned short bits) {
+    return __uint_as_float((unsigned int)bits << 16);
+}""",
+    "narrow_bfloat16": """
+__device__ __forceinline__ unsigned short narrow_bfloat16(float value) {
+    unsigned short bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}""",
+}
+
+_FLOATS = {
+    "minimum": """
+template <typename T> __device__ __forceinline__ T minimum(T x, T y) {
+    return x != x || y != y ? x + y : fmin(x, y);  // fmin alone would drop a NaN
+}""",
+    "maximum": """
+template <typename T> __device__ __forceinline__ T maximum(T x, T y) {
+    return x != x || y != y ? x + y : fmax(x, y);
+}""",
+    "floored_remainder": """
+template <typename T> __device__ T floored_remainder(T x, T y) {
+    const T remainder = fmod(x, y);
+    return remainder != T(0) && (y < T(0)) != (remainder < T(0)) ? remainder + y : remainder;
+}""",
+    "floor_divide": """
+template <typename T> __device__ T floor_divide(T x, T y) {
+    if (y == T(0)) return x / y;
+    const T quotient = (x - floored_remainder(x, y)) / y;  // whole up to rounding: take the nearer neighbour
+    T whole = floor(quotient);
+    if (quotient - whole > T(0.5)) whole += T(1);
+    return whole == T(0) ? copysign(whole, x / y) : whole;
+}""",
+    "softplus": """
+template <typename T> __device__ T softplus(T x) {
+    return (x <= T(0) ? T(0) : x) + log1p(exp(-fabs(x)));
+}""",
+    "logaddexp": """
+template <typename T> __device__ T logaddexp(T x, T y) {
+    if (x == y && x - x != T(0)) return x;  // equal infinities
+    return maximum(x, y) + log1p(exp(-fabs(x - y)));
+}""",
+    # Recurrence up to 10, then the asymptotic series; reflection below 0 (Abramowitz & Stegun 6.3).
+    "digamma": """
+__device__ double digamma(double x) {
+    const double infinity = __longlong_as_double(0x7ff0000000000000ll), pi = 3.14159265358979323846;
+    if (x == 0.0) return copysign(infinity, -x);
+    if (x < 0.0 && x == floor(x)) return infinity - infinity;
+    double result = 0.0;
+    if (x < 0.0) {
+        result = -pi / tan(pi * (x - trunc(x)));
+        x = 1.0 - x;
+    }
+    while (x < 10.0) {
+        result -= 1.0 / x;
+        x += 1.0;
+    }
+    if (x > 1e17) return result + log(x);
+    const double square = 1.0 / (x * x);
+    double series = 1.0 / 12;
+    series = series * square - 691.0 / 32760;
+    series = series * square + 1.0 / 132;
+    series = series * square - 1.0 / 240;
+    series = series * square + 1.0 / 252;
+    series = series * square - 1.0 / 120;
+    series = series * square + 1.0 / 12;
+    return result + (log(x) - 0.5 / x - series * square);
+}""",
+}
+
+# Integers wrap; a zero divisor is reported through the error word and gives 0.
+_INTEGERS = {
+    "integer_quotient": f"""
+template <typename T> __device__ T integer_quotient(T x, T y, long long* error) {{
+    if (y == T(0)) {{
+        *error = {ZERO_DIVISION};
+        return T(0);
+    }}
+    if (T(-1) < T(0) && y == T(-1)) return T(0ull - (unsigned long long)x);  // the smallest integer has no negative
+    const T quotient = x / y;
+    return x % y != T(0) && (x % y < T(0)) != (y < T(0)) ? quotient - T(1) : quotient;
+}}""",
+    "integer_remainder": f"""
+template <typename T> __device__ T integer_remainder(T x, T y, bool floored, long long* error) {{
+    if (y == T(0)) {{
+        *error = {ZERO_DIVISION};
+        return T(0);
+    }}
+    if (T(-1) < T(0) && y == T(-1)) return T(0);
+    const T remainder = x % y;
+    return floored && remainder != T(0) && (remainder < T(0)) != (y < T(0)) ? remainder + y : remainder;
+}}""",
+    "integer_power": """
+template <typename T> __device__ T integer_power(T base, T exponent) {
+    if (exponent < T(0)) return base == T(1) ? T(1) : base == T(-1) ? ((exponent & T(1)) ? T(-1) : T(1)) : T(0);
+    unsigned long long total = 1, power = (unsigned long long)base, left = (unsigned long long)exponent;
+    for (; left; left >>= 1, power *= power) {
+        if (left & 1) total *= power;
+    }
+    return T(total);
+}""",
+    "left_shift": """
+template <typename T> __device__ __forceinline__ T left_shift(T x, T count) {
+    return (unsigned long long)count < 8 * sizeof(T) ? T((unsigned long long)x << count) : T(0);
+}""",
+    "right_shift": """
+template <typename T> __device__ __forceinline__ T right_shift(T x, T count) {
+    return (unsigned long long)count < 8 * sizeof(T) ? T(x >> count) : x < T(0) ? T(-1) : T(0);
+}""",
+    # Philox4x32-10 (Salmon et al. 2011): element c takes word c % 4 of the block c / 4.
+    "philox": """
+__device__ unsigned int philox(unsigned long long key, unsigned long long counter) {
+    unsigned int c0 = counter >> 2, c1 = counter >> 34, c2 = 0, c3 = 0, k0 = key, k1 = key >> 32;
+    #pragma unroll
+    for (int round = 0; round < 10; round++) {
+        const unsigned int high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
+        const unsigned int high2 = __umulhi(0xCD9E8D57u, c2), low2 = 0xCD9E8D57u * c2;
+        c0 = high2 ^ c1 ^ k0;
+        c1 = low2;
+        c2 = high0 ^ c3 ^ k1;
+        c3 = low0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    const unsigned int word = counter & 3;
+    return word == 0 ? c0 : word == 1 ? c1 : word == 2 ? c2 : c3;
+}""",
+}
+
+_REDUCTIONS = {
+    # Shuffles exist for 4- and 8-byte types; smaller ones travel as int.
+    "shuffle": """
+template <typename T> struct Carrier { typedef int type; };
+template <> struct Carrier<unsigned int> { typedef unsigned int type; };
+template <> struct Carrier<long long> { typedef long long type; };
+template <> struct Carrier<unsigned long long> { typedef unsigned long long type; };
+template <> struct Carrier<float> { typedef float type; };
+template <> struct Carrier<double> { typedef double type; };
+template <typename T> __device__ __forceinline__ T shuffle(T value, int distance) {
+    return T(__shfl_xor_sync(0xffffffffu, (typename Carrier<T>::type)value, distance));
+}""",
+    # Of two candidates for argmax or argmin: NaN wins, then the better value, then the smaller index; -1 is none.
+    "replaces": """
+template <typename T> __device__ __forceinline__ bool replaces(T x, long long i, T best, long long at, bool largest) {
+    if (i < 0 || at < 0) return at < 0 && i >= 0;
+    const bool x_is_nan = x != x, best_is_nan = best != best;
+    if (x_is_nan != best_is_nan) return x_is_nan;
+    if (x_is_nan || x == best) return i < at;
+    return largest ? x > best : x < best;
+}""",
+}
+
+FUNCTIONS: dict[str, str] = {
+    name: text.strip() for name, text in (_CONVERSIONS | _FLOATS | _INTEGERS | _REDUCTIONS).items()
+}
+
+
+def with_dependencies(text: str) -> str:
+    """The device functions that `text` calls, and those that they call, in an order that compiles."""
+    needed: set[str] = set()
+    waiting = [text]
+    while waiting:
+        for name in _named(waiting.pop()):
+            if name not in needed:
+                needed.add(name)
+                waiting.append(FUNCTIONS[name])
+    # The dictionary is ordered so that callees come first (maximum before logaddexp, remainder before floor_divide).
+    return "\n\n".join(body for name, body in FUNCTIONS.items() if name in needed)
+
+
+def _named(text: str) -> Iterable[str]:
+    return [name for name in FUNCTIONS if re.search(rf"\b{name}\b(?=[(<])", text)]

@@ -1,0 +1,168 @@
+"""Every primitive on NumPy arrays, as plainly as NumPy says it: `PRIMITIVES[op](node, arrays) -> array`.
+
+Arrays are held as `representation.py` says. Nothing here is fast; it is what the targets are compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.reference.library import ROUTINES
+from tensorsmith.targets.reference.random import random_bits
+from tensorsmith.targets.reference.representation import converted, rounded, scalar, widen
+from tensorsmith.targets.reference.scalars import SCALARS
+
+Arrays = Sequence[np.ndarray]
+
+
+def _map(node: Node, arrays: Arrays) -> np.ndarray:
+    fn = node.attrs["fn"]
+    if fn is Fn.NEXTAFTER:  # the neighbour in the dtype itself
+        arrays = [rounded(array, node.dtype) for array in arrays]
+    return widen(SCALARS[fn](*arrays), node.dtype)
+
+
+def _diagonal(node: Node, arrays: Arrays) -> np.ndarray:
+    return np.diagonal(arrays[0], node.attrs["offset"], node.attrs["axis1"], node.attrs["axis2"])
+
+
+def _slice(node: Node, arrays: Arrays) -> np.ndarray:
+    axis, start, length, step = (node.attrs[key] for key in ("axis", "start", "length", "step"))
+    where = [slice(None)] * node.ndim
+    where[axis] = slice(start, start + length * step, step) if length else slice(0, 0)
+    return arrays[0][tuple(where)]
+
+
+def _unfold(node: Node, arrays: Arrays) -> np.ndarray:
+    axis = node.attrs["axis"]
+    windows = sliding_window_view(arrays[0], node.attrs["size"], axis)
+    where = [slice(None)] * windows.ndim
+    where[axis] = slice(None, None, node.attrs["step"])
+    return windows[tuple(where)]
+
+
+def _as_strided(node: Node, arrays: Arrays) -> np.ndarray:
+    position = np.full(node.shape, node.attrs["offset"])
+    for axis, stride in enumerate(node.attrs["strides"]):
+        position += stride * np.arange(node.shape[axis]).reshape((-1,) + (1,) * (node.ndim - axis - 1))
+    _check_range(node, position, arrays[0].size)
+    return arrays[0].reshape(-1)[position]
+
+
+def _pad(node: Node, arrays: Arrays) -> np.ndarray:
+    result = np.zeros(node.shape, arrays[0].dtype)
+    where: list[slice] = []
+    for low, extent, step in zip(node.attrs["low"], arrays[0].shape, node.attrs["step"]):
+        where.append(slice(low, low + extent * step, step) if extent else slice(0, 0))
+    result[tuple(where)] = arrays[0]
+    return result
+
+
+_REDUCTIONS: dict[str, np.ufunc] = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "logsumexp": np.logaddexp,
+}  # fmt: skip
+
+
+def _reduce(node: Node, arrays: Arrays) -> np.ndarray:
+    (x,), kind, axis = arrays, node.attrs["kind"], node.attrs["axis"]
+    if kind in ("max", "min", "argmax", "argmin") and x.shape[axis] == 0:
+        raise IndexError(f"reduce: {kind} over axis {axis} with size 0 of shape {x.shape}")
+    if kind in ("argmax", "argmin"):  # NumPy's: the first of equals, and NaN before everything
+        return np.expand_dims((np.argmax if kind == "argmax" else np.argmin)(x, axis), axis).astype(np.int64)
+    return _REDUCTIONS[kind].reduce(x, axis, dtype=x.dtype, keepdims=True)
+
+
+def _scan(node: Node, arrays: Arrays) -> np.ndarray:
+    x = arrays[0]
+    return _REDUCTIONS[node.attrs["kind"]].accumulate(x, node.attrs["axis"], dtype=x.dtype)
+
+
+def _check_range(node: Node, index: np.ndarray, extent: int) -> None:
+    outside = (index < 0) | (index >= extent)
+    if outside.any():
+        where = f"axis {node.attrs['axis']} with size {extent}" if "axis" in node.attrs else f"{extent} elements"
+        raise IndexError(f"{node.op.value}: index {int(index[outside].flat[0])} is out of bounds for {where}")
+
+
+def _slices_at(node: Node, index: np.ndarray, extent: int) -> tuple:
+    """NumPy's index of the slices that TAKE reads and PUT writes."""
+    _check_range(node, index, extent)
+    return (slice(None),) * node.attrs["axis"] + (index,)
+
+
+def _elements_at(node: Node, index: np.ndarray, extent: int) -> tuple:
+    """NumPy's index of the elements that GATHER reads and SCATTER writes."""
+    _check_range(node, index, extent)
+    where: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
+    where[node.attrs["axis"]] = index
+    return tuple(where)
+
+
+def _take(node: Node, arrays: Arrays) -> np.ndarray:
+    x, index = arrays
+    return x[_slices_at(node, index, x.shape[node.attrs["axis"]])]
+
+
+def _gather(node: Node, arrays: Arrays) -> np.ndarray:
+    x, index = arrays
+    return x[_elements_at(node, index, x.shape[node.attrs["axis"]])]
+
+
+def _written(node: Node, base: np.ndarray, where: tuple, src: np.ndarray) -> np.ndarray:
+    result = base.copy()
+    if node.attrs["reduce"] == "add":
+        np.add.at(result, where, src)
+    elif node.attrs["reduce"] == "set":
+        result[where] = src
+    else:
+        raise NotImplementedError(f"{node.op.value}: reduce {node.attrs['reduce']!r}")
+    return result
+
+
+def _put(node: Node, arrays: Arrays) -> np.ndarray:
+    base, index, src = arrays
+    return _written(node, base, _slices_at(node, index, base.shape[node.attrs["axis"]]), src)
+
+
+def _scatter(node: Node, arrays: Arrays) -> np.ndarray:
+    base, index, src = arrays
+    return _written(node, base, _elements_at(node, index, base.shape[node.attrs["axis"]]), src)
+
+
+def _library(node: Node, arrays: Arrays) -> np.ndarray:
+    name = node.attrs["name"]
+    if name not in ROUTINES:
+        raise NotImplementedError(f"library routine {name!r} has no reference")
+    return widen(ROUTINES[name](arrays, node.attrs), node.dtype)
+
+
+PRIMITIVES: dict[Primitive, Callable[[Node, Arrays], np.ndarray]] = {
+    Primitive.CONST: lambda node, arrays: scalar(node.attrs["value"], node.dtype),
+    Primitive.IOTA: lambda node, arrays: np.arange(node.attrs["extent"], dtype=np.int64),
+    Primitive.RANDOM: lambda node, arrays: random_bits(*arrays),
+    Primitive.MAP: _map,
+    Primitive.CAST: lambda node, arrays: converted(arrays[0], node.dtype),
+    Primitive.RESHAPE: lambda node, arrays: arrays[0].reshape(node.shape),
+    Primitive.PERMUTE: lambda node, arrays: arrays[0].transpose(node.attrs["axes"]),
+    Primitive.EXPAND: lambda node, arrays: np.broadcast_to(arrays[0], node.shape),
+    Primitive.SLICE: _slice,
+    Primitive.FLIP: lambda node, arrays: np.flip(arrays[0], node.attrs["axes"]),
+    Primitive.DIAGONAL: _diagonal,
+    Primitive.UNFOLD: _unfold,
+    Primitive.AS_STRIDED: _as_strided,
+    Primitive.PAD: _pad,
+    Primitive.CONCAT: lambda node, arrays: np.concatenate(arrays, node.attrs["axis"]),
+    Primitive.REDUCE: _reduce,
+    Primitive.SCAN: _scan,
+    Primitive.MATMUL: lambda node, arrays: np.matmul(arrays[0], arrays[1]),
+    Primitive.TAKE: _take,
+    Primitive.GATHER: _gather,
+    Primitive.SCATTER: _scatter,
+    Primitive.PUT: _put,
+    Primitive.LIBRARY: _library,
+}

@@ -1,0 +1,120 @@
+"""Modes of the calling thread: whether gradients are recorded, and who traces.
+
+`no_grad` and its kin are context managers and decorators, as PyTorch's.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Modes(threading.local):
+    grad: bool = True  # record operators on tracked tensors
+    tracer: Any = None  # an object whose `call(operator, operands, attrs)` replaces execution
+    anomaly: bool = False  # keep the user's line with every node, look for NaN in gradients
+    saved_hooks: tuple = ()  # stack of (pack, unpack)
+
+
+modes = _Modes()
+
+
+class _GradMode:
+    """Base of the grad-mode managers: sets `modes.grad` while active, usable as decorator (also of generators)."""
+
+    _value: bool = False
+
+    def __init__(self) -> None:
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(modes.grad)
+        modes.grad = self._value
+
+    def __exit__(self, *exc: object) -> None:
+        modes.grad = self._before.pop()
+
+    def _clone(self) -> _GradMode:
+        return type(self)()
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generator(*args: Any, **kwargs: Any) -> Any:
+                iterator = function(*args, **kwargs)
+                sent: Any = None
+                while True:
+                    with self._clone():
+                        try:
+                            value = iterator.send(sent)
+                        except StopIteration as stop:
+                            return stop.value
+                    sent = yield value
+
+            return generator  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self._clone():
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+class no_grad(_GradMode):  # noqa: N801 - PyTorch's name
+    """Nothing is recorded while active: `with ts.no_grad(): ...` or `@ts.no_grad()`."""
+
+    def __new__(cls, function: Callable | None = None) -> Any:
+        instance = super().__new__(cls)
+        if callable(function):  # used as `@no_grad` without parentheses
+            instance.__init__()  # type: ignore[misc]
+            return instance(function)
+        return instance
+
+    def __init__(self, function: Callable | None = None) -> None:
+        super().__init__()
+
+
+class enable_grad(no_grad):  # noqa: N801
+    """Recording is on while active, inside `no_grad` too."""
+
+    _value = True
+
+
+class inference_mode(no_grad):  # noqa: N801
+    """As `no_grad` (results are ordinary tensors here)."""
+
+
+class set_grad_enabled(_GradMode):  # noqa: N801
+    """Set recording on or off, at once, and restore it where used as a context manager."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self._value = bool(mode)
+        self._outer = modes.grad
+        modes.grad = self._value
+
+    def __enter__(self) -> None:
+        self._before.append(self._outer)
+        modes.grad = self._value
+
+    def _clone(self) -> set_grad_enabled:
+        before = modes.grad
+        manager = set_grad_enabled(self._value)
+        modes.grad = manager._outer = before
+        return manager
+
+    def __call__(self, function: F) -> F:
+        modes.grad = self._outer  # used as a decorator: nothing changes now
+        return super().__call__(function)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operators on tracked tensors are recorded in this thread."""
+    return modes.grad

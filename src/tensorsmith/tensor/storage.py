@@ -1,0 +1,42 @@
+"""Storage: one block of memory and the version counter that all tensors over it share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorsmith.targets.cpu.memory import allocate, free_list
+
+
+class Storage:
+    """A block of bytes.
+
+    ptr:     address of the first byte
+    nbytes:  usable size
+    free:    the free list that takes the address back, or None for foreign memory
+    version: how often the contents were written in place
+    owner:   what keeps foreign memory alive (a NumPy array, a mapped file)
+    """
+
+    __slots__ = ("ptr", "nbytes", "free", "version", "owner", "__weakref__")
+
+    def __init__(self, nbytes: int) -> None:
+        self.ptr = allocate(nbytes)
+        self.free: list[int] | None = free_list(nbytes)
+        self.nbytes = nbytes
+        self.version = 0
+        self.owner: Any = None
+
+    def __del__(self) -> None:
+        if self.free is not None:
+            self.free.append(self.ptr)
+
+    @staticmethod
+    def foreign(ptr: int, nbytes: int, owner: Any) -> Storage:
+        """Memory that somebody else frees; `owner` is kept alive."""
+        storage = Storage.__new__(Storage)
+        storage.ptr = ptr
+        storage.nbytes = nbytes
+        storage.free = None
+        storage.version = 0
+        storage.owner = owner
+        return storage

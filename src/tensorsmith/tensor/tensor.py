@@ -1,0 +1,258 @@
+"""Tensor: data and identity, no mathematics.
+
+A tensor is a Layout (dtype, shape, strides, tracked) over a Storage, at an address. What PyTorch calls autograd metadata is
+two slots every tensor has (`node`, `output_number`: where its gradient flows to) and a `TensorState` made on demand.
+Operators are bound onto the class by `ops/`.
+
+For a view, `base` is the tensor that owns the data (never itself a view) and `stamp` the storage's version when `node` was
+set: where they differ, somebody wrote through another view and `node` is derived anew from the base.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.core.layout import Layout, layout_of
+from tensorsmith.tensor.storage import Storage
+
+
+class TensorState:
+    """What few tensors have: gradient, hooks, a name."""
+
+    __slots__ = ("grad", "hooks", "retains_grad", "accumulator", "post_hooks", "name", "__weakref__")
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+        self.hooks: dict[int, Any] | None = None  # on the gradient of this tensor
+        self.retains_grad = False
+        self.accumulator: weakref.ref | None = None  # the node that accumulates into `grad` of a leaf
+        self.post_hooks: dict[int, Any] | None = None  # after accumulation into a leaf
+        self.name: str | None = None
+
+
+class Size(tuple):
+    """A shape: a tuple that prints as PyTorch's and counts its elements."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Product of the extents."""
+        n = 1
+        for extent in self:
+            n *= extent
+        return n
+
+    def __repr__(self) -> str:
+        return f"tensorsmith.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Size(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Any) -> Size:
+        return Size(tuple.__add__(self, tuple(other)))
+
+
+class Device:
+    """Where a tensor lives. Only "cpu" exists so far."""
+
+    __slots__ = ("type", "index")
+
+    def __init__(self, type: str, index: int | None = None) -> None:  # noqa: A002 - PyTorch's name
+        if isinstance(type, Device):
+            type, index = type.type, type.index
+        kind, _, number = type.partition(":")
+        if kind not in ("cpu", "cuda"):
+            raise RuntimeError(f"Expected one of cpu, cuda device type at start of device string: {type}")
+        self.type = kind
+        self.index = int(number) if number else index
+
+    def __repr__(self) -> str:
+        return f"device(type='{self.type}'" + (f", index={self.index})" if self.index is not None else ")")
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            other = Device(other)
+        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+
+CPU = Device("cpu")
+
+
+class Tensor:
+    """A multi-dimensional array of one dtype, with PyTorch's semantics. Make one with `ts.tensor(...)`."""
+
+    __slots__ = (
+        "layout", "ptr", "storage", "node", "output_number", "base", "stamp", "state", "__dict__", "__weakref__",
+    )  # fmt: skip
+
+    layout: Layout
+    ptr: int  # address of the first element
+    storage: Storage
+    node: Any  # autograd node this tensor is an output of; None for a leaf
+    output_number: int
+    base: Tensor | None
+    stamp: int
+    state: TensorState | None
+
+    __array_priority__ = 1000  # NumPy arrays on the left leave binary operators to us
+
+    # --- layout -----------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        """Extents."""
+        return Size(self.layout.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or one extent."""
+        if dim is None:
+            return Size(self.layout.shape)
+        shape = self.layout.shape
+        if not -max(len(shape), 1) <= dim < max(len(shape), 1) or not shape:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-max(len(shape), 1)}, {max(len(shape), 1) - 1}], "
+                f"but got {dim})"
+            )
+        return shape[dim]
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Strides in elements, or one of them."""
+        return self.layout.strides if dim is None else self.layout.strides[dim]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.layout.shape)
+
+    def dim(self) -> int:
+        """Number of axes."""
+        return len(self.layout.shape)
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return self.layout.numel
+
+    nelement = numel
+
+    @property
+    def dtype(self) -> DType:
+        return self.layout.dtype
+
+    @property
+    def itemsize(self) -> int:
+        return self.layout.dtype.itemsize
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.layout.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.layout.nbytes
+
+    @property
+    def device(self) -> Device:
+        return CPU
+
+    @property
+    def is_cuda(self) -> bool:
+        return False
+
+    def is_contiguous(self) -> bool:
+        """Whether elements lie in row-major order without gaps."""
+        return self.layout.contiguous
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a floating one."""
+        return self.layout.dtype.kind == "f"
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self.layout.dtype.kind == "c"
+
+    def is_signed(self) -> bool:
+        """Whether the dtype holds negative numbers."""
+        return self.layout.dtype.is_signed
+
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        return self.ptr
+
+    def storage_offset(self) -> int:
+        """Elements between the start of the storage and the first element."""
+        return (self.ptr - self.storage.ptr) // self.layout.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.layout.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.layout.shape[0]
+
+    __hash__ = object.__hash__
+
+    # --- autograd identity ------------------------------------------------------------------------------------------
+
+    @property
+    def is_leaf(self) -> bool:
+        """True where no recorded operator made this tensor."""
+        return not self.layout.tracked or self.grad_fn is None
+
+    @property
+    def _version(self) -> int:
+        return self.storage.version
+
+    def _is_view(self) -> bool:
+        return self.base is not None
+
+    @property
+    def _base(self) -> Tensor | None:
+        return self.base
+
+    def ensure_state(self) -> TensorState:
+        """The TensorState, made where there is none."""
+        if self.state is None:
+            self.state = TensorState()
+        return self.state
+
+
+def make_tensor(layout: Layout, storage: Storage, ptr: int, cls: type[Tensor] = Tensor) -> Tensor:
+    """A leaf over existing memory."""
+    tensor = cls.__new__(cls)
+    tensor.layout = layout
+    tensor.storage = storage
+    tensor.ptr = ptr
+    tensor.node = None
+    tensor.output_number = 0
+    tensor.base = None
+    tensor.state = None
+    return tensor
+
+
+def empty_tensor(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
+    """A leaf over new memory that holds anything."""
+    layout = layout_of(dtype, shape, strides)
+    storage = Storage(layout.extent * dtype.itemsize)
+    return make_tensor(layout, storage, storage.ptr)
+
+
+def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
+    """A tensor over the same storage, `offset` elements further; its base is the source's."""
+    view = Tensor.__new__(Tensor)
+    view.layout = layout
+    storage = view.storage = source.storage
+    view.ptr = source.ptr + offset * layout.dtype.itemsize
+    view.node = None
+    view.output_number = 0
+    view.base = source if source.base is None else source.base
+    view.stamp = storage.version
+    view.state = None
+    return view

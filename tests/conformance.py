@@ -1,0 +1,83 @@
+"""Run PyTorch's operator database against the package and compare with the kept counts, which may only rise.
+
+    python tests/conformance.py TOOL                      # every kept group; exit 1 if a count fell
+    python tests/conformance.py TOOL --keep               # the same, then keep the counts that rose
+    python tests/conformance.py TOOL --keep --group NAME  # start keeping (or measure again) this group
+
+TOOL is the path of the script that measures; it takes `tensorsmith --json FILE --group NAME ...` and writes
+{"ops": [{"group", "fwd_pass", "fwd_total", "grad_pass", "grad_total", ...}, ...]}, one record an operator.
+The kept counts are the passed samples of every group, in tests/conformance_counts.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+KEPT = Path(__file__).with_name("conformance_counts.json")
+COUNTS = ("fwd_pass", "grad_pass")
+
+Counts = dict[str, dict[str, int]]
+
+
+def measure(tool: Path, groups: list[str]) -> Counts:
+    """The samples that pass now, by group."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [sys.executable, str(tool), "tensorsmith", "--json", str(report)]
+        for group in groups:
+            command += ["--group", group]
+        subprocess.run(command, check=True)
+        records = json.loads(report.read_text())["ops"]
+    counts: Counts = {group: dict.fromkeys(COUNTS, 0) for group in groups}
+    for record in records:
+        for name in COUNTS:
+            counts[record["group"]][name] += record[name]
+    return counts
+
+
+def compare(kept: Counts, found: Counts) -> tuple[list[str], list[str]]:
+    """What fell and what rose, as lines to print."""
+    fell, rose = [], []
+    for group, counts in found.items():
+        for name, count in counts.items():
+            before = kept.get(group, {}).get(name, 0)
+            line = f"{group}: {name} {before} -> {count}"
+            if count < before:
+                fell.append(line)
+            elif count > before:
+                rose.append(line)
+    return fell, rose
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tool", type=Path, help="the script that measures")
+    parser.add_argument("--group", action="append", default=[], help="only this group; may be given several times")
+    parser.add_argument("--keep", action="store_true", help="write the counts that rose to the kept file")
+    arguments = parser.parse_args()
+    kept: Counts = json.loads(KEPT.read_text())
+    groups = arguments.group or list(kept)
+    if not groups:
+        print(f"{KEPT} keeps no group yet; start with --keep --group NAME", file=sys.stderr)
+        return 1
+    found = measure(arguments.tool, groups)
+    fell, rose = compare(kept, found)
+    for line in fell:
+        print(f"FELL  {line}")
+    for line in rose:
+        print(f"rose  {line}")
+    if arguments.keep and not fell:
+        KEPT.write_text(json.dumps(dict(sorted((kept | found).items())), indent=2) + "\n")
+        print(f"kept in {KEPT}")
+    elif rose:
+        print("keep the new counts with --keep")
+    return 1 if fell else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
