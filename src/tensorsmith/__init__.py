@@ -1,0 +1,51 @@
+"""Tensorsmith: deep learning that opens at every level.
+
+Scalars, tensors, gradients and modules with PyTorch's names; every operator described once and compiled to kernels.
+"""
+
+from tensorsmith import ops as _ops
+from tensorsmith import scalar as scalar
+from tensorsmith.core.dtypes import (
+    bfloat16 as bfloat16,
+    complex64 as complex64,
+    complex128 as complex128,
+    finfo as finfo,
+    float16 as float16,
+    float32 as float32,
+    float64 as float64,
+    get_default_dtype as get_default_dtype,
+    iinfo as iinfo,
+    int8 as int8,
+    int16 as int16,
+    int32 as int32,
+    int64 as int64,
+    promote_types as promote_types,
+    set_default_dtype as set_default_dtype,
+    uint8 as uint8,
+    uint16 as uint16,
+    uint32 as uint32,
+    uint64 as uint64,
+)
+from tensorsmith.core.dtypes import DType as dtype
+from tensorsmith.core.dtypes import bool_ as bool  # noqa: A004 - PyTorch's name
+from tensorsmith.ops.creation import from_numpy as from_numpy
+from tensorsmith.ops.registry import namespace as _namespace
+from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads
+from tensorsmith.targets.cpu.pool import set_num_threads as set_num_threads
+from tensorsmith.tensor.modes import (
+    enable_grad as enable_grad,
+    inference_mode as inference_mode,
+    is_grad_enabled as is_grad_enabled,
+    no_grad as no_grad,
+    set_grad_enabled as set_grad_enabled,
+)
+from tensorsmith.tensor.tensor import Device as device
+from tensorsmith.tensor.tensor import Size as Size
+from tensorsmith.tensor.tensor import Tensor as Tensor
+
+globals().update(_namespace(""))
+float, double, half, int, long, short = float32, float64, float16, int32, int64, int16  # noqa: A001
+
+__version__ = "0.1.0"
+__all__ = [name for name in globals() if not name.startswith("_")]
+_ = (_ops, dtype, bool, device)

@@ -2,39 +2,64 @@
 
 A node takes the gradients of the outputs of one recorded call and gives the gradients of its inputs. `edges[i]` says where
 gradient i goes: (node, number of that node's output), or None where it is not wanted.
+
+The engine relies on one rule: *edges lead to smaller sequence numbers*. So take the edges of the inputs first (that may
+make new nodes: accumulators, nodes of views written in place) and the node's own number after.
 """
 
 from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorsmith.autograd import accumulate
+from tensorsmith.autograd.hooks import RemovableHandle, new_hooks
 from tensorsmith.tensor.tensor import Tensor
+
+Edge = tuple["Node", int]
 
 _sequence = itertools.count()
 
 
+class Attachments:
+    """What few nodes have: hooks, a dict for the user, the user's line."""
+
+    __slots__ = ("tensor_hooks", "retained", "pre_hooks", "hooks", "metadata", "trace")
+
+    def __init__(self) -> None:
+        self.tensor_hooks: dict[int, dict[int, Callable]] | None = None  # by output number: hooks of that tensor
+        self.retained: dict[int, weakref.ref[Tensor]] | None = None  # by output number: tensor that wants its gradient
+        self.pre_hooks: dict[int, Callable] | None = None  # before `apply`: gradients of the outputs
+        self.hooks: dict[int, Callable] | None = None  # after `apply`: gradients of inputs and outputs
+        self.metadata: dict | None = None
+        self.trace: Any = None  # lines of the forward call, in anomaly mode
+
+
 class Node:
-    """One recorded call. Subclasses say in `apply` how gradients flow back through it."""
+    """One recorded call. Subclasses say in `apply` how gradients flow back through it.
 
-    __slots__ = ("edges", "sequence", "pre_hooks", "hooks", "metadata_", "trace", "__weakref__")
+    edges:     where the gradient of every input goes
+    sequence:  number of the call; the engine runs the highest first
+    attached:  hooks and the like, or None
+    """
 
-    edges: tuple[tuple[Node, int] | None, ...]
+    __slots__ = ("edges", "sequence", "attached", "__weakref__")
+
+    edges: tuple[Edge | None, ...]
     sequence: int
+    attached: Attachments | None
     output_count: int = 1
+    accepts_missing: bool = False  # `apply` is also run where no output has a gradient
 
-    def __init__(self, edges: tuple[tuple[Node, int] | None, ...] = ()) -> None:
+    def __init__(self, edges: tuple[Edge | None, ...] = ()) -> None:
         self.edges = edges
         self.sequence = next(_sequence)
-        self.pre_hooks: dict[int, Any] | None = None  # before: gradients of the outputs
-        self.hooks: dict[int, Any] | None = None  # after: gradients of inputs and outputs
-        self.metadata_: dict | None = None
-        self.trace: Any = None  # the user's lines, in anomaly mode
+        self.attached = None
 
-    def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Gradients of the inputs (as many as edges) from the gradients of the outputs."""
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        """Gradients of the inputs (as many as edges) from the gradients of the outputs; None is a zero gradient."""
         raise NotImplementedError(f"{type(self).__name__} has no backward")
 
     def release(self) -> None:
@@ -44,6 +69,12 @@ class Node:
         """The name that PyTorch prints: AddBackward0 and so on."""
         return type(self).__name__
 
+    def attach(self) -> Attachments:
+        """The Attachments, made where there are none."""
+        if self.attached is None:
+            self.attached = Attachments()
+        return self.attached
+
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """(node, output number) of every input, as PyTorch shows them."""
@@ -52,9 +83,33 @@ class Node:
     @property
     def metadata(self) -> dict:
         """A dict for the user."""
-        if self.metadata_ is None:
-            self.metadata_ = {}
-        return self.metadata_
+        attached = self.attach()
+        if attached.metadata is None:
+            attached.metadata = {}
+        return attached.metadata
+
+    @property
+    def trace(self) -> Any:
+        """The user's lines that made this node, in anomaly mode."""
+        return self.attached.trace if self.attached is not None else None
+
+    @trace.setter
+    def trace(self, lines: Any) -> None:
+        self.attach().trace = lines
+
+    def register_hook(self, hook: Callable) -> RemovableHandle:
+        """`hook(grad_inputs, grad_outputs)` after this node has run; what it returns (not None) replaces grad_inputs."""
+        attached = self.attach()
+        if attached.hooks is None:
+            attached.hooks = new_hooks()
+        return RemovableHandle.register(attached.hooks, hook)
+
+    def register_prehook(self, hook: Callable) -> RemovableHandle:
+        """`hook(grad_outputs)` before this node runs; what it returns (not None) replaces grad_outputs."""
+        attached = self.attach()
+        if attached.pre_hooks is None:
+            attached.pre_hooks = new_hooks()
+        return RemovableHandle.register(attached.pre_hooks, hook)
 
     def __repr__(self) -> str:
         return f"<{self.name()} object at {id(self):#x}>"
@@ -69,8 +124,12 @@ class AccumulateGrad(Node):
         super().__init__(())
         self.variable = variable
 
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        accumulate.into_leaf(self.variable, grads)
+        return ()
 
-def gradient_edge(tensor: Tensor) -> tuple[Node, int] | None:
+
+def gradient_edge(tensor: Tensor) -> Edge | None:
     """Where the gradient of a tensor goes; None where it needs none."""
     if not tensor.layout.tracked:
         return None
@@ -87,8 +146,11 @@ def accumulator(tensor: Tensor) -> AccumulateGrad:
     state = tensor.ensure_state()
     found = state.accumulator() if state.accumulator is not None else None
     if found is None:
-        found = AccumulateGrad(tensor)
-        state.accumulator = weakref.ref(found)
+        with accumulate.leaf_lock(tensor):  # two threads must not make two
+            found = state.accumulator() if state.accumulator is not None else None
+            if found is None:
+                found = AccumulateGrad(tensor)
+                state.accumulator = weakref.ref(found)
     return found
 
 

@@ -153,9 +153,9 @@ def recorder(
         node.program = program
         node.needs = needs
         node.output_count = len(differentiable)
-        node.sequence = next(_sequence)
-        node.pre_hooks = node.hooks = node.metadata_ = node.trace = None
         node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
+        node.sequence = next(_sequence)  # after the edges: they lead to smaller numbers
+        node.attached = None
         node.unpack = unpack
         results = (result,) if single else result
         for number, tensor in enumerate(results):

@@ -85,6 +85,9 @@ class Node(Operators):
 
     __hash__ = object.__hash__
 
+    def __bool__(self) -> bool:
+        raise TypeError(f"the value of %{self.index} is not known while a graph is built; compare nodes with `is`")
+
     @property
     def ndim(self) -> int:
         return len(self.shape)

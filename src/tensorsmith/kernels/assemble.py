@@ -60,7 +60,7 @@ class Assembler:
         self.operands: list[Operand] = []
         self.reads: list[Read] = []
         self.read_index: dict[tuple[Node, tuple[int, ...], int], int] = {}
-        self.params: list[Node] = []
+        self.params: dict[Node, int] = {}
         self.memo: dict[tuple[Node, Chain, bool], int] = {}
         self.stored: dict[Node, tuple[int, bool]] = {}
 
@@ -104,9 +104,8 @@ class Assembler:
         if node.op is Primitive.CONST:
             return self.emit(Kind.CONST, compute_dtype(node.dtype), value=node.attrs["value"])
         if node.op is Primitive.INPUT and node.attrs["param"]:
-            if node not in self.params:
-                self.params.append(node)
-            return self.emit(Kind.PARAM, node.dtype, index=self.params.index(node))
+            index = self.params.setdefault(node, len(self.params))
+            return self.emit(Kind.PARAM, node.dtype, index=index)
         if node in self.fusion.materialised or node.op is Primitive.INPUT:
             return self.load(node, chain, row)
         if node.op in VIEWS:
@@ -197,7 +196,7 @@ def assemble(fusion: Fusion, group: Group) -> Kernel:
         params=tuple(node.dtype for node in assembler.params),
         name=kernel_name(group),
     )
-    return Kernel(spec, assembler.reads, writes, assembler.params)
+    return Kernel(spec, assembler.reads, writes, list(assembler.params))
 
 
 def assemble_copy(fusion: Fusion, source: Node, group: Group, place: Strided) -> Kernel:
@@ -214,7 +213,7 @@ def assemble_copy(fusion: Fusion, source: Node, group: Group, place: Strided) ->
         params=tuple(node.dtype for node in assembler.params),
         name=f"{group.roots[0].op.value}_part",
     )
-    return Kernel(spec, assembler.reads, [(group.roots[0], place.offset)], assembler.params)
+    return Kernel(spec, assembler.reads, [(group.roots[0], place.offset)], list(assembler.params))
 
 
 def assemble_fill(root: Node, place: Strided, value: float) -> Kernel:

@@ -180,6 +180,7 @@ class Fusion:
         self.inputs = inputs
         self.outputs = outputs
         self.nodes = graph.live_nodes()
+        self.results = frozenset(graph.outputs)
         self.consumers: dict[Node, list[Node]] = {}
         for node in self.nodes:
             for operand in node.inputs:
@@ -255,7 +256,7 @@ class Fusion:
 
     def only_consumer(self, node: Node) -> Node | None:
         consumers = self.consumers.get(node, [])
-        return consumers[0] if len(consumers) == 1 and node not in self.graph.outputs else None
+        return consumers[0] if len(consumers) == 1 and node not in self.results else None
 
     def is_row_vector(self, node: Node, matmul: Node) -> bool:
         """Whether a node is an input or anchor result of N elements, repeated over every row of the product."""

@@ -7,13 +7,12 @@ so a run is one native call over a fixed table; a plan of a single kernel is a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
-from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into
+from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.steps import ANCHOR_STEPS, KernelStep, PythonStep, Step, fused_step
@@ -113,10 +112,8 @@ class _Builder:
         self.steps: list[Step] = []
         self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"]]
         self.params = [n for n in graph.inputs if n.attrs["param"]]
-        self.new: list[Node] = []
-        for node, _ in self.fusion.output_places():
-            if node.op is not Primitive.INPUT and node not in self.new:
-                self.new.append(node)
+        places = self.fusion.output_places()
+        self.new = list(dict.fromkeys(node for node, _ in places if node.op is not Primitive.INPUT))
         self.word_of: dict[Node, int] = {node: i for i, node in enumerate(self.tensor_inputs + self.new + self.params)}
         self.workspace_word = len(self.word_of)
         self.offset_of: dict[Node, int] = {}
@@ -167,7 +164,7 @@ class _Builder:
     def output(self, node: Node, base: Node, seen: Strided) -> Output:
         if base.op is Primitive.INPUT:
             return Output(seen, node.dtype, base.attrs["number"])
-        return Output(seen, node.dtype, None, self.new.index(base))
+        return Output(seen, node.dtype, None, self.word_of[base] - len(self.tensor_inputs))
 
 
 class _Temporaries:
@@ -236,8 +233,6 @@ def _with_copy(graph: Graph, node: Node) -> Graph:
     copied = Graph()
     arguments = [copied.input(n.shape, n.dtype, n.attrs["param"]) for n in graph.inputs]
     mapping: dict[Node, Node] = {}
-    from tensorsmith.ir.graph import replay
-
     for old in graph.live_nodes():
         if old.op is Primitive.INPUT:
             new = arguments[old.attrs["number"]]
@@ -247,6 +242,3 @@ def _with_copy(graph: Graph, node: Node) -> Graph:
     copied.outputs = tuple(mapping[node] for node in graph.outputs)
     return copied
 
-
-__all__ = ["Output", "Plan", "build_plan", "contiguous_strides", "copy_into"]
-_Callable = Callable

@@ -18,6 +18,7 @@ class _Modes(threading.local):
     grad: bool = True  # record operators on tracked tensors
     tracer: Any = None  # an object whose `call(operator, operands, attrs)` replaces execution
     anomaly: bool = False  # keep the user's line with every node, look for NaN in gradients
+    check_nan: bool = True  # in anomaly mode: look for NaN
     saved_hooks: tuple = ()  # stack of (pack, unpack)
 
 

@@ -107,7 +107,7 @@ def test_float32_all_transpositions(isa, ta, tb):
 def test_other_floating_dtypes(isa, dtype):
     rng = np.random.default_rng(2)
     eps = {8: 4e-16}.get(np.dtype(dtype).itemsize) or (6e-4 if dtype is np.float16 else 5e-3)
-    for M, N, K in [(1, 1, 1), (2, 3, 4), (5, 70, 33), (29, 50, 515), (14, 17, 40), (1, 300, 64), (40, 90, 2)]:
+    for M, N, K in [(1, 1, 1), (2, 3, 4), (5, 70, 33), (29, 50, 515), (14, 17, 40), (1, 300, 64), (40, 90, 2), (3, 40, 0)]:
         for ta in (False, True):
             for tb in (False, True):
                 a, b = operand(rng, 2, M, K, ta, dtype, 1), operand(rng, 2, K, N, tb, dtype, 1)
@@ -300,3 +300,28 @@ def test_loops_and_text_can_be_printed():
     kernel = plan_matmul(dtypes.float32, 1, 64, 64, 64, (0, 64, 1), (0, 64, 1), (0, 64, 1), "relu")
     assert "for k in range(K)" in kernel.loops and "relu" in kernel.loops
     assert "define void @blocks" in kernel.text
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_through_the_launcher_on_any_number_of_threads(threads):
+    from tensorsmith.targets.cpu import launch, pool
+    from tensorsmith.targets.cpu.recipe import Recipe
+
+    rng = np.random.default_rng(11)
+    before = pool.get_num_threads()
+    if threads > 1 and not pool.supported()[0]:
+        pytest.skip(pool.supported()[1])
+    pool.set_num_threads(threads)
+    try:
+        for M, N, K, tb in [(300, 520, 1024, False), (150, 600, 700, True), (2, 2000, 700, True), (3, 2100, 700, False)]:
+            a, b = operand(rng, 1, M, K, False), operand(rng, 1, K, N, tb)
+            serial, c = multiply(a, b), np.full((1, M, N), np.nan, np.float32)
+            kernel = plan_matmul(dtypes.float32, 1, M, N, K, _strides(a), _strides(b), _strides(c))
+            assert kernel.chunks > 1
+            workspace = np.empty(kernel.workspace_bytes + 64, np.uint8)
+            given = {"A": _address(a), "B": _address(b), "C": _address(c), "workspace": (_address(workspace) + 63) & -64}
+            recipe = Recipe(kernel.function_address, kernel.chunks, len(kernel.launch_order), kernel.constants)
+            assert launch.launch(recipe.address, *(given[name] for name in kernel.launch_order)) is None
+            np.testing.assert_array_equal(c, serial)
+    finally:
+        pool.set_num_threads(before)

@@ -25,15 +25,19 @@ from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece, entry_name, ker
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.machine import machine as default_machine
 
-_K_BLOCK_BYTES = 2048  # depth of a block: a panel of B and a tile of A share the first-level cache
+_K_BLOCK_BYTES = 4096  # depth of a block: deep, since coming back to C costs more than a panel beyond the first cache
 _ROW_BLOCK_TILES = 12
-_ROW_BLOCK_BYTES = 1 << 20  # copied rows of A stay in the second-level cache
+_ROW_BLOCK_BYTES = 320 << 10  # copied rows of A stay in the second-level cache
 _COLUMN_BLOCK_BYTES = 8 << 20  # packed panels of B stay in the last-level cache
 _CHUNK_FLOPS = 4e6  # about 40 us of work: below that a second thread gains nothing
 _CHUNK_BYTES = 1 << 20  # the same for kernels that only read memory
 _STREAM_BYTES = 256 << 10  # a B that leaves the first-level cache is read in the order it lies in memory
 _PREFETCH_BYTES = 1 << 20  # a B that leaves the second-level cache
-_STREAM_COLUMNS = 1024  # a chunk reads whole pages of B's rows
+_DOT_BLOCK_BYTES = 512 << 10  # columns of B that every tile of rows reads from the second-level cache
+_FEW_ROWS = 8
+_DOT_ROWS = 128  # most rows for which reading B where it lies beats packing it,
+_DOT_DEPTH = 256  # where K is long enough to hide the sums over lanes
+_STREAM_COLUMNS = 2048  # a chunk reads whole pages of B's rows
 _COPY_PADDING = 64  # bytes that keep copied rows from falling into the same cache sets
 _ALIGNMENT = 64
 _ALIASING = 4096  # rows that start a multiple of this apart share their cache sets
@@ -137,11 +141,12 @@ def plan_matmul(
         order = ("A", "B", "C", "bias") if has_bias else ("A", "B", "C")
         return MatmulKernel(entry, 0, (0,) * len(WORDS), order, 0, 0, "blocks", (pieces.blocks(),))
     operands = ("A", "B", "C")
-    if p.N == 1 and M > gemm_dot.MAX_ROWS and not has_bias and p.c_row == 1 and 1 in (p.a_row, p.a_k):
+    if p.N == 1 and M > _FEW_ROWS and not has_bias and p.c_row == 1 and 1 in (p.a_row, p.a_k):
         # A column of results is a row of the transposed problem, which reads A in vectors.
         p = _Problem(p.batch, 1, p.M, K, p.b_batch, K, p.b_k, p.a_batch, p.a_k, p.a_row, p.c_batch, p.M)
         operands = ("B", "A", "C")
-    if p.M <= gemm_dot.MAX_ROWS and p.b_k == 1 and (p.b_column != 1 or p.N == 1) and p.a_k == 1 and K > 0:
+    few = p.M <= _FEW_ROWS or (p.M <= _DOT_ROWS and p.K >= _DOT_DEPTH and not pieces.converts)
+    if few and p.b_k == 1 and (p.b_column != 1 or p.N == 1) and p.a_k == 1 and K > 0:
         return _plan_rows(pieces, p, "dot", operands, has_bias, function, accumulate)
     large = p.K * p.N * pieces.storage_size >= _STREAM_BYTES
     if p.M <= gemm_stream.MAX_ROWS and p.b_column == 1 and large and not pieces.converts:
@@ -160,11 +165,15 @@ def _plan_rows(
 ) -> MatmulKernel:
     """A kernel of few rows: chunks are batches and ranges of columns."""
     size = pieces.storage_size
+    rows, more, tiles = p.M, 0, 1
+    large = p.K * p.N * size >= _PREFETCH_BYTES
     if method == "dot":
-        piece, names = pieces.dot(p.M, function, p.K * p.N * size >= _PREFETCH_BYTES), gemm_dot.WORDS
-        unit = gemm_dot.group_columns(p.M, pieces.machine.name, pieces.lanes)
+        tiles = _ceil(p.M, gemm_dot.TILE_ROWS[pieces.machine.name])
+        rows, more = divmod(p.M, tiles)
+        piece, names = pieces.dot(rows, more > 0, function, large), gemm_dot.WORDS
+        unit = gemm_dot.group_columns(rows + (more > 0), pieces.machine.name, pieces.lanes)
     else:
-        piece, names, unit = pieces.stream(p.M, function), gemm_stream.WORDS, _STREAM_COLUMNS
+        piece, names, unit = pieces.stream(p.M, function, large), gemm_stream.WORDS, _STREAM_COLUMNS
     wanted = _chunk_count(p, p.batch * p.K * p.N * size)
     parts = _ceil(wanted, p.batch)
     part_columns = _up(_ceil(p.N, parts), unit)
@@ -172,7 +181,9 @@ def _plan_rows(
     units = p.batch * parts
     units_per_chunk = max(1, _ceil(units, wanted))
     words = {
-        "K": p.K, "N": p.N, "units": units, "units_per_chunk": units_per_chunk,
+        "K": p.K, "N": p.N, "big": more, "small": tiles - more,
+        "units": units, "units_per_chunk": units_per_chunk,
+        "column_block": part_columns if tiles == 1 else max(unit, _DOT_BLOCK_BYTES // (p.K * size) // unit * unit),
         "column_parts": parts, "part_columns": part_columns,
         "a_batch": p.a_batch * size, "a_row": p.a_row * size, "a_k": p.a_k * size,
         "b_batch": p.b_batch * size, "b_k": p.b_k * size, "b_column": p.b_column * size,
@@ -321,7 +332,7 @@ def _copy_a(p: _Problem, size: int, panel: int, transposed: bool) -> bool:
 def _chunk_count(p: _Problem, traffic: int = 0) -> int:
     """How many chunks the work (operations, or bytes of memory read) is worth."""
     wanted = max(int(p.flops / _CHUNK_FLOPS), traffic // _CHUNK_BYTES)
-    return max(1, min(wanted, max(16, min(64, p.flops >> 28))))
+    return max(1, min(wanted, 16 if p.flops < 1 << 33 else 64))
 
 
 def _parts(p: _Problem, tiles: int, panel: int, packs: bool, copies: bool) -> tuple[int, int]:
@@ -329,7 +340,8 @@ def _parts(p: _Problem, tiles: int, panel: int, packs: bool, copies: bool) -> tu
     chunks = _chunk_count(p)
     if p.batch >= chunks or chunks == 1:
         return 1, 1
-    wanted = min(_ceil(chunks, max(1, p.batch)), max(8, min(64, p.flops >> 28)))
+    # Every part packs or copies for itself, so a single matrix is cut into few parts unless it is very large.
+    wanted = min(_ceil(chunks, p.batch), max(4, min(64, p.flops >> 29)))
     panels = _ceil(p.N, panel)
     best, choice = float("inf"), (1, 1)
     for rows in range(1, min(wanted, tiles) + 1):

@@ -74,17 +74,18 @@ class Kernels:
         """The blocked loops and their entries."""
         return self._piece(("blocks",), lambda v: [blocks_function(v), *entry_functions("blocks", True)])
 
-    def dot(self, rows: int, function: str, prefetch: bool) -> Piece:
-        """Few rows times a transposed B, with its entries."""
+    def dot(self, rows: int, more: bool, function: str, prefetch: bool) -> Piece:
+        """Rows, in tiles of `rows` and perhaps rows + 1, times a transposed B, with its entries."""
         return self._piece(
-            ("dot", rows, function, prefetch),
-            lambda v: [dot_function(v, rows, function, prefetch), *entry_functions("dot", False)],
+            ("dot", rows, more, function, prefetch),
+            lambda v: [dot_function(v, rows, more, function, prefetch), *entry_functions("dot", False)],
         )
 
-    def stream(self, rows: int, function: str) -> Piece:
+    def stream(self, rows: int, function: str, prefetch: bool) -> Piece:
         """Few rows times a large row-major B, with its entries."""
         return self._piece(
-            ("stream", rows, function), lambda v: [stream_function(v, rows, function), *entry_functions("stream", False)]
+            ("stream", rows, function, prefetch),
+            lambda v: [stream_function(v, rows, function, prefetch), *entry_functions("stream", False)],
         )
 
 

@@ -23,11 +23,14 @@ WORDS = (
 )  # fmt: skip
 
 # Rows of C -> (rows of B taken at a time, vectors of columns at a time), measured.
-_SHAPES = {1: (4, 4), 2: (8, 2), 3: (8, 1), 4: (8, 1), 5: (16, 1), 6: (16, 1), 7: (16, 1), 8: (16, 1)}
+_SHAPES = {1: (8, 2), 2: (8, 2), 3: (8, 1), 4: (8, 1), 5: (16, 1), 6: (16, 1), 7: (16, 1), 8: (16, 1)}
 
 
-def stream_function(vectors: Vectors, rows: int, function: str = "") -> Function:
-    """The whole multiplication for `rows` (1 to 8) rows, called `stream`; words are WORDS, strides in bytes."""
+def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: bool = False) -> Function:
+    """The whole multiplication for `rows` (1 to 8) rows, called `stream`; words are WORDS, strides in bytes.
+
+    prefetch: ask for the next block of B ahead of time, for a B that does not fit the caches.
+    """
     depth, unroll = _SHAPES[rows]
     f = Function("stream", DRIVER_ARGUMENTS, attributes="noinline")
     w = read_words(f, WORDS)
@@ -38,6 +41,7 @@ def stream_function(vectors: Vectors, rows: int, function: str = "") -> Function
     a_rows = Rows(f, rows, w["a_row"])
     unit0 = f.mul("%chunk", w["units_per_chunk"])
     unit1 = f.minimum(f.add(unit0, w["units_per_chunk"]), w["units"])
+    next_block = f.mul(w["b_k"], depth)
     accumulate = f.compare("ne", w["accumulate"], 0)
     has_bias = f.compare("ne", "%bias", "null", "ptr")
     with f.loop(unit0, unit1, 1, name="unit (batch, column part)") as unit:
@@ -100,6 +104,9 @@ def stream_function(vectors: Vectors, rows: int, function: str = "") -> Function
                     [vectors.load(f, c_rows.at(c, r, vector * u), mask) for u in range(number)] for r in range(rows)
                 ]
                 for kk in range(count):
+                    if mask is None and prefetch:
+                        for u in range(number):
+                            vectors.prefetch(f, f.offset(b_rows.at(b, kk, vector * u), next_block), near=False)
                     row = [vectors.load(f, b_rows.at(b, kk, vector * u), mask) for u in range(number)]
                     for r in range(rows):
                         a = vectors.load_splat(f, f.offset(block, size * (r * depth + kk)))

@@ -99,7 +99,8 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
     with f.loop(0, "%count", 1, [("ptr", "%A"), ("ptr", "%C")], do_while=True, name="tile") as tiles:
         c_bases = c_rows.bases(tiles.carried[1])
         for r in range(rows):
-            vectors.prefetch(f, c_rows.at(c_bases, r))
+            for j in range(columns):
+                vectors.prefetch(f, c_rows.at(c_bases, r, j * stored_vector))
 
         def old_sums(c_bases: list[str] = c_bases) -> list[Value]:
             sums: list[Value] = []

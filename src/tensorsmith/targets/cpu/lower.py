@@ -109,7 +109,7 @@ def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
 
 
 def _compile(structure: Structure, schedule: str, name: str, machine: Machine) -> CompiledKernel:
-    symbol = "".join(c if c.isalnum() else "_" for c in name) or "kernel"
+    symbol = "kernel_" + "".join(c if c.isalnum() else "_" for c in name)  # never the name of a library function
     function: Function
     if schedule == "pointwise":
         function, launch_words = pointwise.build(structure, machine, symbol)

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cpu import elementary
+from tensorsmith.targets.cpu import elementary as e
+from tensorsmith.targets.cpu import trigonometry as t
+from tensorsmith.targets.cpu.library import library_call
 from tensorsmith.targets.cpu.vector import Lanes, element_of
 
 
@@ -190,7 +192,7 @@ def _integer_quotient(context: Context, dtype: DType, x: str, y: str, floor: boo
 
 
 def _float_fmod(context: Context, element: str, x: str, y: str) -> str:
-    return elementary.library_call(context.lanes, element, "fmod", (x, y))
+    return library_call(context.lanes, element, "fmod", (x, y))
 
 
 def _fmod(context: Context, dtype: DType, args: Sequence[str]) -> str:
@@ -320,7 +322,7 @@ def _integer_power(context: Context, dtype: DType, args: Sequence[str]) -> str:
 def _pow(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if not dtype.is_floating_point:
         return _integer_power(context, dtype, args)
-    return elementary.library_call(context.lanes, element_of(dtype), "pow", args)
+    return library_call(context.lanes, element_of(dtype), "pow", args)
 
 
 def _nextafter(context: Context, dtype: DType, args: Sequence[str]) -> str:
@@ -358,15 +360,24 @@ LIBRARY_NAMES: dict[Fn, str] = {
 }  # fmt: skip
 
 
+# float32 vector code.
+VECTORISED: dict[Fn, Callable[..., str]] = {
+    Fn.EXP: e.exp, Fn.EXP2: e.exp2, Fn.EXPM1: e.expm1, Fn.LOG: e.log, Fn.LOG1P: e.log1p, Fn.LOG2: e.log2,
+    Fn.LOG10: e.log10, Fn.SIN: t.sin, Fn.COS: t.cos, Fn.TAN: t.tan, Fn.ASIN: t.asin, Fn.ACOS: t.acos, Fn.ATAN: t.atan,
+    Fn.SINH: e.sinh, Fn.COSH: e.cosh, Fn.TANH: e.tanh, Fn.ATANH: e.atanh, Fn.ERF: e.erf, Fn.SIGMOID: e.sigmoid,
+    Fn.SOFTPLUS: e.softplus,
+}  # fmt: skip
+
+
 def _elementary(fn: Fn) -> Rendering:
-    """The float32 polynomial where `elementary` has one, else the C library."""
-    vectorised = getattr(elementary, fn.value, None)
+    """The float32 vector code where there is some, else the C library."""
+    vectorised = VECTORISED.get(fn)
 
     def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
         element = element_of(dtype)
         if vectorised is not None and element == "float":
             return vectorised(context.lanes, *args)
-        return elementary.library_call(context.lanes, element, LIBRARY_NAMES[fn], args)
+        return library_call(context.lanes, element, LIBRARY_NAMES[fn], args)
 
     return render
 
@@ -378,6 +389,8 @@ def _call(fn: Fn, context: Context, dtype: DType, *args: str) -> str:
 def _sigmoid(context: Context, dtype: DType, args: Sequence[str]) -> str:
     """1 / (1 + exp(-x)): exp(-x) = inf gives the right 0."""
     lanes, element = context.lanes, element_of(dtype)
+    if element == "float":
+        return e.sigmoid(lanes, args[0])
     one = lanes.constant(element, 1.0)
     decay = _call(Fn.EXP, context, dtype, lanes.negate(element, args[0]))
     return lanes.op("fdiv", element, one, lanes.op("fadd", element, one, decay))
@@ -386,6 +399,8 @@ def _sigmoid(context: Context, dtype: DType, args: Sequence[str]) -> str:
 def _softplus(context: Context, dtype: DType, args: Sequence[str]) -> str:
     """max(x, 0) + log1p(exp(-|x|))."""
     lanes, element, x = context.lanes, element_of(dtype), args[0]
+    if element == "float":
+        return e.softplus(lanes, x)
     decay = _call(Fn.EXP, context, dtype, lanes.negate(element, lanes.intrinsic("fabs", element, x)))
     return lanes.op("fadd", element, _relu(context, dtype, args), _call(Fn.LOG1P, context, dtype, decay))
 

@@ -16,9 +16,9 @@ class CudaUnavailableError(RuntimeError):
 class CudaCompileError(RuntimeError):
     """NVRTC refused a kernel; `log` is what it said, `source` the text."""
 
-    def __init__(self, name: str, log: str, source: str) -> None:
+    def __init__(self, name: str, arch: str, log: str, source: str) -> None:
         numbered = "\n".join(f"{number:4d}  {line}" for number, line in enumerate(source.splitlines(), 1))
-        super().__init__(f"CUDA kernel {name} does not compile:\n{log.strip()}\n\n{numbered}")
+        super().__init__(f"CUDA kernel {name} does not compile for {arch}:\n{log.strip()}\n\n{numbered}")
         self.log = log
         self.source = source
 
@@ -35,7 +35,7 @@ def compile_cubin(source: str, name: str = "kernel", arch: str = DEFAULT_ARCHITE
         options = [option.encode() for option in (f"--gpu-architecture={arch}", *OPTIONS)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CudaCompileError(name, _log(nvrtc, program) or _message(nvrtc, status), source)
+            raise CudaCompileError(name, arch, _log(nvrtc, program) or _message(nvrtc, status), source)
         cubin = bytes(_checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program)))
         _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
         return cubin

@@ -38,7 +38,8 @@ def run_on_device(spec: KernelSpec, arrays: Sequence[np.ndarray], scalars: Seque
         device = driver.call("cuDeviceGet", 0)
         driver.call("cuCtxSetCurrent", driver.call("cuDevicePrimaryCtxRetain", device))
         stack.callback(driver.call, "cuDevicePrimaryCtxRelease", device)
-        module = driver.call("cuModuleLoadData", compile_cubin(rendered.source, rendered.name, driver.architecture(device)))
+        cubin = compile_cubin(rendered.source, rendered.name, driver.architecture(device))
+        module = driver.call("cuModuleLoadData", cubin)
         stack.callback(driver.call, "cuModuleUnload", module)
         function = driver.call("cuModuleGetFunction", module, rendered.name.encode())
         error = np.zeros(1, np.int64)
@@ -47,7 +48,7 @@ def run_on_device(spec: KernelSpec, arrays: Sequence[np.ndarray], scalars: Seque
         for array in buffers:
             addresses.append(driver.call("cuMemAlloc", max(array.nbytes, 1)))
             stack.callback(driver.call, "cuMemFree", addresses[-1])
-            driver.call("cuMemcpyHtoD", addresses[-1], array, array.nbytes)
+            driver.call("cuMemcpyHtoD", addresses[-1], array.ctypes.data, array.nbytes)
         words = [np.array(int(address), np.uint64) for address in addresses[:-1]]
         words += [np.array(value, np.float64 if d.kind == "f" else np.int64) for d, value in zip(spec.params, scalars)]
         words += [np.array(int(addresses[-1]), np.uint64), np.array(rendered.sizes, np.int64)]
@@ -64,8 +65,8 @@ def run_on_device(spec: KernelSpec, arrays: Sequence[np.ndarray], scalars: Seque
             extra,
         )
         driver.call("cuCtxSynchronize")
-        for array, address in zip(buffers[len(spec.inputs) :], addresses[len(spec.inputs) :]):
-            driver.call("cuMemcpyDtoH", array, address, array.nbytes)
+        for array, address in list(zip(buffers, addresses))[len(spec.inputs) :]:
+            driver.call("cuMemcpyDtoH", array.ctypes.data, address, array.nbytes)
         return int(error[0])
 
 
@@ -75,8 +76,8 @@ def _check_buffer(spec: KernelSpec, number: int, operand: Operand, array: np.nda
     highest = sum(max(0, stride * (extent - 1)) for stride, extent in zip(operand.strides, spec.domain))
     if array.dtype != operand.dtype.numpy or not array.flags.c_contiguous or lowest < 0 or highest >= array.size:
         raise ValueError(
-            f"{spec.name}: buffer {number} is {array.dtype} with {array.size} elements, but the kernel reaches elements "
-            f"{lowest} to {highest} of a contiguous {operand.dtype.name} buffer"
+            f"{spec.name}: buffer {number} is {array.dtype} with {array.size} elements, but the kernel reaches "
+            f"elements {lowest} to {highest} of a contiguous {operand.dtype.name} buffer"
         )
 
 

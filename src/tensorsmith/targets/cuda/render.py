@@ -61,9 +61,7 @@ class Rendered:
 def render(spec: KernelSpec) -> Rendered:
     """The CUDA C++ kernel of a spec. NotImplementedError names what has no rendering."""
     canonical = canonicalize(spec)
-    name = re.sub(r"\W", "_", spec.name) or "kernel"
-    if not name[0].isalpha():
-        name = f"k{name}"
+    name = "kernel_" + re.sub(r"\W", "_", spec.name)  # the prefix keeps away from CUDA's own names (max, exp)
     if len(canonical.extents) > MAX_AXES:
         axes = len(canonical.extents)
         raise NotImplementedError(f"{spec.name}: {axes} axes that do not merge, at most {MAX_AXES} fit")
@@ -79,7 +77,7 @@ def render(spec: KernelSpec) -> Rendered:
 
 
 def _size_words(canonical: Canonical) -> tuple[int, ...]:
-    """points, axes, length, extents[MAX_AXES], then per operand its strides[MAX_AXES], then its stride along the row."""
+    """points, axes, length, extents[MAX_AXES], strides[MAX_AXES] of every operand, strides along the row."""
 
     def padded(values: Iterable[int]) -> list[int]:
         values = list(values)
@@ -246,7 +244,7 @@ class _Text:
     # ---------------------------------------------------------------------------------------------------------- rows
 
     def row(self, name: str) -> str:
-        """A warp or a block takes rows; reductions of one level share a pass, stores along the row are the last pass."""
+        """Warps or blocks take rows; reductions of one level share a pass, stores along the row are the last pass."""
         head = self._uniform()
         offsets = {}
         for k, stride_class in enumerate(self.structure.along):

@@ -1,9 +1,9 @@
 """CUDA's rendering of every scalar function: `Fn` -> a C++ expression, by the kind of its arguments.
 
-In the expressions {0}, {1}, {2} are the arguments (names or literals, so they may be repeated), {T} is their type, {U} the
-unsigned type in which integers of that type wrap, {f} the suffix of float functions and literals ("f", or "" for double),
-{error} the address of the error word. Kernels are compiled without contraction into fused multiply-adds, so that
-arithmetic rounds as on the other targets.
+In the expressions {0}, {1}, {2} are the arguments (names or literals, so they may be repeated), {T} is their type, {U}
+the unsigned type in which integers of that type wrap, {f} the suffix of float functions and literals ("f", or "" for
+double), {error} the address of the error word. Kernels are compiled without contraction into fused multiply-adds, so
+that arithmetic rounds as on the other targets.
 """
 
 from __future__ import annotations

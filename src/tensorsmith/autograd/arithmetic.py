@@ -1,0 +1,92 @@
+"""The little arithmetic that gradients need, lent by the room of operators.
+
+Autograd knows no mathematics: `ops/` calls `set_arithmetic(add=..., ...)` when it is imported. Until then every entry
+says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.core.layout import Layout
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _missing(name: str) -> Callable[..., Any]:
+    def missing(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"autograd needs tensor arithmetic ({name}): import the operators")
+
+    missing.__name__ = f"missing_{name}"
+    return missing
+
+
+class Arithmetic:
+    """Functions on tensors; all but `add_` are differentiable where grad mode is on.
+
+    add(a, b):               a + b, same shape and dtype
+    add_(a, b):              a += b in place, not recorded
+    clone(t, layout):        copy of t with that layout's strides (shape as t's)
+    ones_like(t):            1 everywhere, shape and dtype of t
+    zeros(layout):           0 everywhere, with that layout, not tracked
+    sum_to_size(t, shape):   sum over the axes along which `shape` was broadcast to t's
+    expand(t, shape):        broadcast view
+    cast(t, dtype):          conversion
+    alias(t):                a view of t with t's own layout, recorded as a view
+    mul(a, b), sum(t):       for the checks and the functional transforms, whose tensors are never hot
+    has_nan(t):              whether an element is NaN, as bool
+    """
+
+    __slots__ = (
+        "add", "add_", "clone", "ones_like", "zeros", "sum_to_size", "expand", "cast", "alias", "mul", "sum", "has_nan",
+    )  # fmt: skip
+
+    add: Callable[[Tensor, Tensor], Tensor]
+    add_: Callable[[Tensor, Tensor], Any]
+    clone: Callable[[Tensor, Layout], Tensor]
+    ones_like: Callable[[Tensor], Tensor]
+    zeros: Callable[[Layout], Tensor]
+    sum_to_size: Callable[[Tensor, Sequence[int]], Tensor]
+    expand: Callable[[Tensor, Sequence[int]], Tensor]
+    cast: Callable[[Tensor, DType], Tensor]
+    alias: Callable[[Tensor], Tensor]
+    mul: Callable[[Tensor, Tensor], Tensor]
+    sum: Callable[[Tensor], Tensor]
+    has_nan: Callable[[Tensor], bool]
+
+    def __init__(self) -> None:
+        for name in Arithmetic.__slots__:
+            setattr(self, name, _missing(name))
+
+
+arithmetic = Arithmetic()
+
+
+def set_arithmetic(**functions: Callable[..., Any]) -> None:
+    """Lend functions: `set_arithmetic(add=..., clone=...)`; an unknown name is an error."""
+    for name, function in functions.items():
+        if name not in Arithmetic.__slots__:
+            raise TypeError(f"set_arithmetic: no function named {name!r}; known: {', '.join(Arithmetic.__slots__)}")
+        setattr(arithmetic, name, function)
+
+
+def fitted(grad: Tensor, layout: Layout) -> Tensor:
+    """A gradient in the shape and dtype of the tensor it belongs to: summed over broadcast axes, cast.
+
+    Raises ValueError where the gradient's shape does not broadcast from the tensor's.
+    """
+    have = grad.layout
+    if have.shape != layout.shape:
+        if not expandable(layout.shape, have.shape):
+            raise ValueError(f"got {list(have.shape)} but expected shape compatible with {list(layout.shape)}")
+        grad = arithmetic.sum_to_size(grad, layout.shape)
+    if have.dtype is not layout.dtype:
+        grad = arithmetic.cast(grad, layout.dtype)
+    return grad
+
+
+def expandable(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether `shape` broadcasts to `to`."""
+    lead = len(to) - len(shape)
+    return lead >= 0 and all(a == b or a == 1 for a, b in zip(shape, to[lead:]))

@@ -1,0 +1,364 @@
+"""Writing over tensors: in-place operators, their checks, and the history of views.
+
+An `InplaceOperation` runs an operator's graph with some outputs laid over operands. Before anything is written the checks of
+PyTorch run: a leaf that requires a gradient, memory written twice (an expanded tensor), operands that overlap partially.
+After it, the storage's version is counted up and the history is *rebased*: a tensor that owns its data gets the new node; for
+a view the base does (`CopySlices`: everything outside the view is unchanged), and every view of the base derives its node
+anew when it is next asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorsmith.autograd.node import Node, _sequence, gradient_edge, set_view_node_rule
+from tensorsmith.core.dtypes import DType, category
+from tensorsmith.core.layout import Layout, contiguous_strides
+from tensorsmith.core.views import Strided, covers_once, may_overlap_itself
+from tensorsmith.eager import dispatch
+from tensorsmith.eager.operator import Kind, Operation, Operator, Program
+from tensorsmith.eager.record import OperatorNode, fill_saved, saved_table
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Graph, Primitive
+from tensorsmith.ir.graph import Node as Value
+from tensorsmith.runtime.plan import build_plan
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import Tensor
+
+
+class InplaceOperation(Operation):
+    """An operator whose outputs are written over operands: `writes[k]` is the operand under output k."""
+
+    def __init__(self, operator: Operator, writes: Sequence[int] = (0,), name: str | None = None) -> None:
+        self.operator = operator
+        self.writes = tuple(writes)
+        self.name = name or operator.name + "_"
+        self._programs: dict[tuple, Program] = {}
+
+    def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
+        key = (*((k.shape, k.dtype) if isinstance(k, Layout) else k for k in kinds), *attrs.items())
+        found = self._programs.get(key)
+        if found is None:
+            inner = self.operator.program(kinds, attrs)
+            graph = inner.graph
+            targets = [kinds[i] for i in self.writes]
+            if any(n.dtype is not t.dtype or n.op is Primitive.INPUT for n, t in zip(graph.outputs, targets)):
+                graph = Graph()
+                nodes = [graph.input(n.shape, n.dtype, n.attrs["param"]) for n in inner.graph.inputs]
+                outputs = self.operator.build(*nodes, **attrs)
+                outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
+                graph.outputs = tuple(graph.add(Primitive.CAST, (n,), dtype=t.dtype) for n, t in zip(outputs, targets))
+            found = self._programs[key] = Program(self, graph, attrs, self.operator.node_name)
+        return found
+
+    def override(self, attrs: dict[str, Any]) -> Any:
+        return self.operator.override(attrs)
+
+    def __call__(self, *operands: Any, **attrs: Any) -> Any:
+        if modes.tracer is not None:
+            return modes.tracer.call_inplace(self, operands, attrs)
+        kinds = [dispatch.kind_of(x) for x in operands]
+        key = (self, *kinds, *attrs.items())
+        entry = dispatch.FAST.get(key)
+        if entry is None:
+            entry = _make_entry(self, kinds, attrs)
+            dispatch.remember(key, entry)
+        return entry(*operands)
+
+
+def check_result(name: str, dtype: DType, shape: tuple[int, ...], target: Layout) -> None:
+    """Refuse a result that does not fit the tensor it is written to."""
+    if category(dtype) > category(target.dtype):
+        raise RuntimeError(
+            f"{name}: result type {type_name(dtype)} can't be cast to the desired output type {type_name(target.dtype)}"
+        )
+    if shape != target.shape:
+        raise RuntimeError(
+            f"{name}: output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
+        )
+
+
+def type_name(dtype: DType) -> str:
+    """PyTorch's word for a dtype in such messages."""
+    names = {
+        "float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long", "int32": "Int", "int16": "Short",
+        "int8": "Char", "uint8": "Byte", "bool": "Bool", "bfloat16": "BFloat16", "complex64": "ComplexFloat",
+        "complex128": "ComplexDouble",
+    }  # fmt: skip
+    return names.get(dtype.name, dtype.name)
+
+
+def _make_entry(operation: InplaceOperation, kinds: list[Kind], attrs: dict[str, Any]) -> Callable[..., Any]:
+    inner = operation.operator.program(kinds, attrs)
+    targets: list[Layout] = [kinds[i] for i in operation.writes]  # type: ignore[misc]
+    for node, target in zip(inner.graph.outputs, targets):
+        check_result(operation.name, node.dtype, node.shape, target)
+        if may_overlap_itself(Strided(target.shape, target.strides)):
+            raise RuntimeError(
+                f"{operation.name}: unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the operation."
+            )
+    program = operation.program(kinds, attrs)
+    inputs = [Strided(k.shape, k.strides) if isinstance(k, Layout) else None for k in kinds]
+    direct = operation.operator.pointwise
+    required = {k: Strided(t.shape, t.strides) for k, t in enumerate(targets)} if direct else {}
+    plan = build_plan(program.graph, inputs, required)
+    direct = direct and len(plan.steps) <= 1 and plan.workspace_bytes == 0
+    buffers = [o.buffer for o in plan.outputs]
+    tensor_inputs, params, writes = plan.tensor_inputs, plan.params, operation.writes
+    needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
+    tracked = any(needs) and all(t.dtype.kind in "fc" for t in targets)
+    saved = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
+    unpack = {(which.kind, which.number): i for i, which in enumerate(saved)}
+    others = [i for i, k in enumerate(kinds) if isinstance(k, Layout) and i not in writes]
+    run = plan.run
+
+    def entry(*operands: Any) -> Any:
+        if modes.grad:
+            for i in writes:
+                check_writable(operation.name, operands[i], tracked)
+        for i in others:
+            for k in writes:
+                if operands[i].storage is operands[k].storage:
+                    check_overlap(operation.name, operands[i], operands[k])
+        if modes.grad and tracked:
+            node = OperatorNode.__new__(OperatorNode)
+            node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
+            node.versions = tuple([x.storage.version for x in operands if isinstance(x, Tensor)])
+            before = [operands[w.number].storage.version if w.kind == "input" and isinstance(operands[w.number], Tensor)
+                      else 0 for w in saved]  # fmt: skip
+        else:
+            node = None
+        words = [operands[i].ptr for i in tensor_inputs]
+        if direct:
+            by_buffer = {b: operands[w].ptr for b, w in zip(buffers, writes)}
+            words += [by_buffer[b] for b in sorted(by_buffer)]
+            words += [operands[i] for i in params]
+            run(words)
+        else:
+            storages = [Storage(n) for n in plan.new_bytes]
+            words += [s.ptr for s in storages]
+            words += [operands[i] for i in params]
+            run(words)
+            for output, w in zip(plan.outputs, writes):
+                source = words[output.input] if output.input is not None else storages[output.buffer].ptr
+                _copy(operands[w], source, output.strided, output.dtype)
+        results = [operands[i] for i in writes]
+        for target in results:
+            target.storage.version += 1
+        if node is not None:
+            _record(node, program, needs, saved, unpack, before, operands, results)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    return entry
+
+
+def _record(
+    node: OperatorNode, program: Program, needs: tuple[bool, ...], saved: tuple, unpack: dict, before: list[int],
+    operands: Sequence[Any], results: list[Tensor],
+) -> None:  # fmt: skip
+    node.program = program
+    node.needs = needs
+    node.output_count = len(results)
+    node.sequence = next(_sequence)
+    node.attached = None
+    node.unpack = unpack
+    for number, target in enumerate(results):
+        rebase(target, node, number)
+    inputs = tuple((i, which.number) for i, which in enumerate(saved) if which.kind == "input")
+    fill_saved(node, saved, operands, results, inputs, any(which.kind == "output" for which in saved))
+    if node.versions:  # what was saved is what stood there before the write, so the write itself makes it stale
+        node.versions = tuple([b if w.kind == "input" else v for b, v, w in zip(before, node.versions, saved)])
+    if modes.anomaly:
+        from tensorsmith.autograd.anomaly import user_trace
+
+        node.trace = user_trace()
+
+
+def _copy(target: Tensor, address: int, strided: Strided, dtype: DType) -> None:
+    graph = Graph()
+    graph.outputs = (graph.add(Primitive.CAST, (graph.input(strided.shape, dtype),), dtype=target.layout.dtype),)
+    place = Strided(target.layout.shape, target.layout.strides)
+    plan = build_plan(graph, [strided], {0: place})
+    plan.run([address + strided.offset * 0, target.ptr])
+
+
+def check_writable(name: str, target: Tensor, tracked: bool) -> None:
+    """Refuse to write over a leaf that requires a gradient, directly or through a view."""
+    if target.layout.tracked and target.node is None and target.base is None:
+        raise RuntimeError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation.")
+    base = target.base
+    if base is not None and base.layout.tracked and base.node is None:
+        raise RuntimeError(f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation.")
+
+
+def check_overlap(name: str, source: Tensor, target: Tensor) -> None:
+    """Refuse an operand that shares some, but not exactly the same, memory with what is written."""
+    if source.ptr == target.ptr and source.layout.strides == target.layout.strides and (
+        source.layout.shape == target.layout.shape
+    ):
+        return
+    if source.layout.numel == 0 or target.layout.numel == 0:
+        return
+    a0, b0 = source.ptr, target.ptr
+    a1 = a0 + source.layout.extent * source.layout.dtype.itemsize
+    b1 = b0 + target.layout.extent * target.layout.dtype.itemsize
+    if a1 <= b0 or b1 <= a0:
+        return
+    dense = all(covers_once(Strided(t.layout.shape, t.layout.strides)) for t in (source, target))
+    if dense:
+        raise RuntimeError(
+            f"{name}: unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+            "memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def rebase(target: Tensor, node: Node, number: int) -> None:
+    """Make `node` the history of a tensor that was just written."""
+    base = target.base
+    if base is None:
+        target.node = node
+        target.output_number = number
+        target.layout = target.layout.with_tracking(True)
+        return
+    geometry = geometry_of(target)
+    edge = gradient_edge(base)
+    copy_slices = CopySlices(edge, node, number, base.layout, geometry)
+    base.node = copy_slices
+    base.output_number = 0
+    base.layout = base.layout.with_tracking(True)
+    target.layout = target.layout.with_tracking(True)
+    target.node = None
+    target.stamp = -1
+
+
+def geometry_of(view: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Shape, strides and offset (elements) of a view relative to its base."""
+    assert view.base is not None
+    offset = (view.ptr - view.base.ptr) // view.layout.dtype.itemsize
+    return view.layout.shape, view.layout.strides, offset
+
+
+def _view_of_base(base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+    flat, scale = _memory_order(base, base_strides)
+    del scale
+    return flat.graph.add(Primitive.AS_STRIDED, (flat,), shape=shape, strides=strides, offset=offset)
+
+
+def _memory_order(base: Value, base_strides: tuple[int, ...]) -> tuple[Value, int]:
+    """The base with its axes in the order of memory, so that it is contiguous as a value."""
+    if not covers_once(Strided(base.shape, base_strides)):
+        raise NotImplementedError(
+            f"the gradient through a view of a tensor with gaps in memory (shape {base.shape}, strides {base_strides})"
+        )
+    order = sorted(range(base.ndim), key=lambda i: (-base_strides[i], i) if base.shape[i] != 1 else (0, i))
+    return build.permute(base, order), 0
+
+
+def _write_view(base: Value, value: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+    """The base with the elements of a view replaced."""
+    flat, _ = _memory_order(base, base_strides)
+    order_shape = flat.shape
+    graph = base.graph
+    index: Value | None = None
+    for axis, (extent, stride) in enumerate(zip(shape, strides)):
+        if extent == 1:
+            continue
+        step = build.reshape(graph.iota(extent) * stride, [extent if i == axis else 1 for i in range(len(shape))])
+        index = step if index is None else index + step
+    positions = build.broadcast_to(index if index is not None else build.full(graph, (1,) * len(shape), 0, _int64()), shape)
+    numel = value.numel
+    positions = build.reshape(positions + offset, (numel,))
+    linear = build.reshape(flat, (flat.numel,))
+    written = graph.add(Primitive.PUT, (linear, positions, build.reshape(value, (numel,))), axis=0, reduce="set")
+    back = build.reshape(written, order_shape)
+    order = sorted(range(base.ndim), key=lambda i: (-base_strides[i], i) if base.shape[i] != 1 else (0, i))
+    inverse = [order.index(i) for i in range(base.ndim)]
+    return build.permute(back, inverse)
+
+
+def _int64() -> DType:
+    from tensorsmith.core.dtypes import int64
+
+    return int64
+
+
+view_of_base = Operator("view_of_base", _view_of_base, node_name="AsStrided")
+write_view = Operator("write_view", _write_view, node_name="CopySlices")
+
+
+class CopySlices(Node):
+    """A write through a view: the gradient inside the view goes through the write, outside it goes on unchanged."""
+
+    __slots__ = ("write", "number", "layout", "geometry")
+
+    def __init__(
+        self, base_edge: tuple[Node, int] | None, write: Node, number: int, layout: Layout, geometry: tuple
+    ) -> None:
+        super().__init__((base_edge, *write.edges[1:]))
+        self.write = write
+        self.number = number
+        self.layout = layout
+        self.geometry = geometry
+
+    def name(self) -> str:
+        return "CopySlices"
+
+    def release(self) -> None:
+        self.write.release()
+
+    def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        grad = grads[0]
+        if grad is None:
+            return [None] * len(self.edges)
+        shape, strides, offset = self.geometry
+        keywords = dict(shape=shape, strides=strides, offset=offset, base_strides=self.layout.strides)
+        inner = view_of_base(grad, **keywords)
+        through: list[Tensor | None] = [None] * self.write.output_count
+        through[self.number] = inner
+        first, *rest = self.write.apply(through)
+        if self.edges[0] is None:
+            return [None, *rest]
+        outside = write_view(grad, first if first is not None else _zeros(inner), **keywords)
+        return [outside, *rest]
+
+
+_zeros_like = Operator("zeros_of", lambda x: build.full(x.graph, x.shape, 0, x.dtype))
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    return _zeros_like(tensor)
+
+
+class ViewOfBase(OperatorNode):
+    """The node of a view derived anew from its base."""
+
+    __slots__ = ()
+
+
+def _derive(view: Tensor) -> None:
+    """Set `view.node` to the view as taken from its base now."""
+    base = view.base
+    assert base is not None
+    view.stamp = view.storage.version
+    if not base.layout.tracked:
+        return
+    shape, strides, offset = geometry_of(view)
+    with_grad = modes.grad
+    modes.grad = True
+    try:
+        fresh = view_of_base(base, shape=shape, strides=strides, offset=offset, base_strides=base.layout.strides)
+    finally:
+        modes.grad = with_grad
+    view.node = fresh.node
+    view.output_number = fresh.output_number
+    view.layout = view.layout.with_tracking(True)
+
+
+set_view_node_rule(_derive)
+_ = contiguous_strides

@@ -1,0 +1,206 @@
+"""Between dtypes, and between tensors and NumPy or Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core import dtypes
+from tensorsmith.core.dtypes import DType
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.creation import array_of, check_device
+from tensorsmith.ops.registry import method, public
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import CPU, Device, Tensor
+
+
+def _cast(x: Node, dtype: DType) -> Node:
+    return x.graph.add(Primitive.CAST, (x,), dtype=dtype)
+
+
+cast_operator = Operator("to_copy", _cast, pointwise=True)
+clone_operator = Operator("clone", lambda x: _cast(x, x.dtype), pointwise=True)
+contiguous_operator = Operator("contiguous", lambda x: _cast(x, x.dtype), fresh=True, node_name="Clone")
+
+
+@public("conversion")
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:  # noqa: A002
+    """A copy in new memory, in the same order of axes; gradients flow through."""
+    return clone_operator(input)
+
+
+@method()
+def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
+    """The tensor itself where it is contiguous, else a row-major copy."""
+    return self if self.layout.contiguous else contiguous_operator(self)
+
+
+@method()
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """In the dtype of another tensor."""
+    return to(self, other.dtype)
+
+
+@method()
+def to(
+    self: Tensor, *args: Any, dtype: DType | None = None, device: Any = None, copy: bool = False,
+    non_blocking: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(other)`; the tensor itself where nothing changes."""
+    for argument in args:
+        if isinstance(argument, DType):
+            dtype = argument
+        elif isinstance(argument, Tensor):
+            dtype = argument.dtype
+        elif isinstance(argument, str | Device):
+            device = argument
+        elif not isinstance(argument, bool) and argument is not None:
+            raise TypeError(f"to(): expected a dtype, a device or a tensor, got {type(argument).__name__}")
+    check_device(device)
+    if dtype is None or dtype is self.layout.dtype:
+        return clone_operator(self) if copy else self
+    return cast_operator(self, dtype=dtype)
+
+
+def _shorthand(name: str, dtype: DType) -> None:
+    def convert(self: Tensor, memory_format: Any = None) -> Tensor:
+        return to(self, dtype)
+
+    convert.__name__ = convert.__qualname__ = name
+    convert.__doc__ = f"In {dtype.name}; the tensor itself where it is that already."
+    setattr(Tensor, name, convert)
+
+
+for _name, _dtype in {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
+    "int": dtypes.int32, "long": dtypes.int64, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
+    "bool": dtypes.bool_,
+}.items():  # fmt: skip
+    _shorthand(_name, _dtype)
+
+
+@method()
+def cpu(self: Tensor) -> Tensor:
+    """On the CPU, where every tensor is."""
+    return self
+
+
+class _Exported:
+    """What NumPy keeps as the base of an exported array: it holds the storage."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        layout = tensor.layout
+        self.storage: Storage = tensor.storage
+        itemsize = layout.dtype.itemsize
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": layout.shape,
+            "strides": tuple(s * itemsize for s in layout.strides),
+            "typestr": layout.dtype.numpy.str,
+            "data": (tensor.ptr, False),
+        }
+
+
+@method()
+def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
+    """The tensor's memory as a NumPy array: both see each other's writes.
+
+    Raises RuntimeError for a tensor that requires a gradient (detach it first, or pass force=True), TypeError for bfloat16,
+    which NumPy does not have.
+    """
+    if modes.tracer is not None:
+        modes.tracer.refuse(self, "numpy()")
+    if self.layout.tracked and not force:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    if self.layout.dtype is dtypes.bfloat16:
+        raise TypeError("Got unsupported ScalarType BFloat16; use tensor.float().numpy()")
+    if self.layout.numel == 0:
+        return np.empty(self.layout.shape, self.layout.dtype.numpy)
+    return np.asarray(_Exported(self))
+
+
+@method("__array__")
+def as_array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    """For np.asarray(tensor)."""
+    array = numpy(self)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
+@method()
+def item(self: Tensor) -> Any:
+    """The value of a tensor of one element, as a Python number."""
+    if modes.tracer is not None:
+        modes.tracer.refuse(self, "item()")
+    if self.layout.numel != 1:
+        raise RuntimeError(f"a Tensor with {self.layout.numel} elements cannot be converted to Scalar")
+    return array_of(self).reshape(()).item()
+
+
+@method()
+def tolist(self: Tensor) -> Any:
+    """Nested lists of Python numbers (a number for a zero-dim tensor)."""
+    if modes.tracer is not None:
+        modes.tracer.refuse(self, "tolist()")
+    return array_of(self).tolist()
+
+
+def _number(name: str, convert: Any) -> None:
+    def method_(self: Tensor) -> Any:
+        return convert(item(self))
+
+    method_.__name__ = name
+    setattr(Tensor, name, method_)
+
+
+_number("__float__", float)
+_number("__int__", int)
+_number("__complex__", complex)
+
+
+@method("__bool__")
+def truth(self: Tensor) -> bool:
+    """Truth of a tensor of one element."""
+    if self.layout.numel != 1:
+        if self.layout.numel == 0:
+            raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    return bool(item(self))
+
+
+@method("__index__")
+def index(self: Tensor) -> int:
+    """An integer tensor of one element as an index."""
+    if self.layout.dtype.kind not in "iub" or self.layout.numel != 1:
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(item(self))
+
+
+@method()
+def detach(self: Tensor) -> Tensor:
+    """A tensor over the same memory that autograd does not follow."""
+    from tensorsmith.tensor.tensor import make_view
+
+    if modes.tracer is not None:
+        return modes.tracer.detach(self)
+    found = make_view(self, self.layout.with_tracking(False), 0)
+    found.base = None
+    return found
+
+
+def _get_data(self: Tensor) -> Tensor:
+    return detach(self)
+
+
+def _set_data(self: Tensor, value: Tensor) -> None:
+    """Take over another tensor's memory; the version does not count."""
+    self.storage, self.ptr = value.storage, value.ptr
+    self.layout = value.layout.with_tracking(self.layout.tracked)
+
+
+Tensor.data = property(_get_data, _set_data)  # type: ignore[attr-defined]
+_ = CPU

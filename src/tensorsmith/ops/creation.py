@@ -1,0 +1,379 @@
+"""Tensors from nothing and from Python and NumPy data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core import dtypes
+from tensorsmith.core.dtypes import DType, from_numpy_dtype, get_default_dtype, int64, of_python_scalar
+from tensorsmith.core.layout import layout_of
+from tensorsmith.core.views import Strided
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node
+from tensorsmith.ops.registry import public
+from tensorsmith.runtime.steps import array_at
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import Device, Tensor, empty_tensor, make_tensor
+
+Shape = int | Sequence[int]
+
+
+def array_of(tensor: Tensor) -> np.ndarray:
+    """A NumPy array over a tensor's memory, for use while the tensor lives."""
+    layout = tensor.layout
+    return array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)
+
+
+def shape_of(operator: str, size: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape from `f(2, 3)` or `f((2, 3))`."""
+    if len(size) == 1 and isinstance(size[0], tuple | list):
+        size = tuple(size[0])
+    try:
+        shape = tuple(n.__index__() for n in size)
+    except AttributeError:
+        raise TypeError(f"{operator}(): the size must be ints, got {[type(n).__name__ for n in size]}") from None
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    return shape
+
+
+def check_device(device: Any) -> None:
+    """Refuse a device that tensors cannot live on."""
+    if device is not None and Device(device).type != "cpu":
+        raise NotImplementedError(f"device '{device}': tensors live on the CPU only so far")
+
+
+def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
+    if requires_grad:
+        tensor.requires_grad_(True)  # type: ignore[attr-defined]
+    return tensor
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A tensor over the memory of a NumPy array; writes on either side are seen by the other."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    dtype = from_numpy_dtype(array.dtype)
+    if any(s < 0 for s in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
+            "supported. (You can probably work around this by making a copy of your array with array.copy().)"
+        )
+    if any(s % dtype.itemsize for s in array.strides) and array.size > 1:
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy array first.")
+    if not array.flags.aligned:
+        array = np.ascontiguousarray(array).copy()
+    strides = tuple(s // dtype.itemsize for s in array.strides)
+    layout = layout_of(dtype, array.shape, strides)
+    ptr = array.__array_interface__["data"][0]
+    return make_tensor(layout, Storage.foreign(ptr, layout.extent * dtype.itemsize, array), ptr)
+
+
+def copy_array(array: np.ndarray, dtype: DType | None = None) -> Tensor:
+    """A tensor of its own with the values of an array."""
+    dtype = dtype or from_numpy_dtype(array.dtype)
+    result = empty_tensor(dtype, array.shape)
+    if array.size:
+        with np.errstate(all="ignore"):
+            array_of(result)[...] = array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
+    return result
+
+
+def _infer(data: Any) -> tuple[np.ndarray, DType]:
+    """Array and PyTorch's dtype of nested Python data."""
+    if isinstance(data, np.ndarray | np.generic):
+        array = np.asarray(data)
+        return array, from_numpy_dtype(array.dtype)
+    if isinstance(data, bool | int | float | complex):
+        return np.asarray(data), of_python_scalar(data)
+    if not isinstance(data, list | tuple | range):
+        if hasattr(data, "__array__"):
+            array = np.asarray(data)
+            return array, from_numpy_dtype(array.dtype)
+        raise TypeError(f"Could not infer dtype of {type(data).__name__}")
+    has_tensor = _contains_tensor(data)
+    try:
+        array = np.array(_plain(data) if has_tensor else data)
+    except ValueError:
+        raise ValueError(f"expected sequences of equal length at every depth, got {_ragged(data)}") from None
+    if array.dtype == object or array.dtype.kind in "USOV":
+        kinds = sorted({type(x).__name__ for x in array.reshape(-1).tolist()})
+        if array.dtype == object and set(kinds) <= {"int"}:
+            raise RuntimeError("Overflow when unpacking long")
+        raise ValueError(f"tensor(): cannot make a tensor of elements of type {', '.join(kinds)}")
+    if array.size == 0:
+        return array.astype(get_default_dtype().numpy), get_default_dtype()
+    if array.dtype.kind == "f" and not _has_numpy(data):
+        return array, get_default_dtype()
+    if array.dtype.kind in "iu" and not _has_numpy(data):
+        if array.dtype.kind == "u":
+            raise RuntimeError("Overflow when unpacking long")
+        return array, int64
+    if array.dtype.kind == "c":
+        return array, of_python_scalar(1j)
+    return array, from_numpy_dtype(array.dtype)
+
+
+def _contains_tensor(data: Any) -> bool:
+    return isinstance(data, Tensor) or (isinstance(data, list | tuple) and any(_contains_tensor(x) for x in data))
+
+
+def _has_numpy(data: Any) -> bool:
+    if isinstance(data, np.ndarray | np.generic):
+        return True
+    return isinstance(data, list | tuple) and len(data) > 0 and _has_numpy(data[0])
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, Tensor):
+        return array_of(data).tolist()
+    return [_plain(x) for x in data] if isinstance(data, list | tuple) else data
+
+
+def _ragged(data: Any) -> str:
+    lengths = [len(x) if isinstance(x, list | tuple) else "a number" for x in data]
+    return f"lengths {lengths}"
+
+
+@public("creation", method=False)
+def tensor(
+    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested sequences, NumPy arrays or tensors.
+
+    dtype: inferred as PyTorch does where not given (float -> default dtype, int -> int64, bool -> bool).
+    Raises TypeError or ValueError for data that is no rectangular array of numbers.
+
+    >>> ts.tensor([[1.0, 2.0], [3.0, 4.0]]).shape
+    tensorsmith.Size([2, 2])
+    """
+    check_device(device)
+    if isinstance(data, Tensor):
+        result = copy_array(array_of(data), dtype or data.dtype)
+        return _finish(result, requires_grad)
+    array, inferred = _infer(data)
+    return _finish(copy_array(array, dtype or inferred), requires_grad)
+
+
+@public("creation", method=False, aliases=("asarray",))
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """A tensor sharing memory with `data` where possible (tensors, NumPy arrays), a copy otherwise."""
+    check_device(device)
+    if isinstance(data, Tensor):
+        return data if dtype is None or dtype is data.dtype else data.to(dtype)  # type: ignore[attr-defined]
+    if isinstance(data, np.ndarray) and (dtype is None or from_numpy_dtype(data.dtype) is dtype):
+        return from_numpy(data) if all(s >= 0 for s in data.strides) else copy_array(data)
+    return tensor(data, dtype=dtype)
+
+
+def _full(*operands: Any, shape: tuple[int, ...], dtype: DType) -> Node:
+    return build.broadcast_to(build.cast(operands[0], dtype), shape)
+
+
+_full_operator = Operator("full", _full, fresh=True)
+
+
+@public("creation", method=False)
+def full(
+    size: Shape, fill_value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """A tensor of shape `size` filled with one value."""
+    check_device(device)
+    shape = shape_of("full", tuple(size) if isinstance(size, tuple | list) else (size,))
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()  # type: ignore[attr-defined]
+    if isinstance(fill_value, np.generic):
+        fill_value = fill_value.item()
+    dtype = dtype or of_python_scalar(fill_value)
+    if isinstance(fill_value, complex) or dtype.kind == "c":
+        return _finish(copy_array(np.full(shape, fill_value, dtype.numpy)), requires_grad)
+    if isinstance(fill_value, int) and not -(1 << 63) <= fill_value < 1 << 63:
+        fill_value = float(fill_value)
+    return _finish(_full_operator(fill_value, shape=shape, dtype=dtype), requires_grad)
+
+
+@public("creation", method=False)
+def zeros(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
+) -> Tensor:
+    """A tensor of zeros: `zeros(2, 3)` or `zeros((2, 3))`."""
+    return full(shape_of("zeros", size), 0, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+@public("creation", method=False)
+def ones(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
+) -> Tensor:
+    """A tensor of ones: `ones(2, 3)` or `ones((2, 3))`."""
+    return full(shape_of("ones", size), 1, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+@public("creation", method=False)
+def empty(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    memory_format: Any = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """A tensor whose memory holds anything."""
+    check_device(device)
+    return _finish(empty_tensor(dtype or get_default_dtype(), shape_of("empty", size)), requires_grad)
+
+
+@public("creation", method=False)
+def empty_strided(
+    size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of given strides whose memory holds anything."""
+    check_device(device)
+    if len(size) != len(stride):
+        raise ValueError(f"empty_strided: dimensionality of sizes ({len(size)}) must match strides ({len(stride)})")
+    if any(s < 0 for s in stride):
+        raise RuntimeError(f"empty_strided: strides must not be negative, got {list(stride)}")
+    return _finish(empty_tensor(dtype or get_default_dtype(), shape_of("empty_strided", tuple(size)), tuple(stride)),
+                   requires_grad)  # fmt: skip
+
+
+def _like(name: str, value: Any) -> None:
+    def function(
+        input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,  # noqa: A002
+        memory_format: Any = None,
+    ) -> Tensor:  # fmt: skip
+        check_device(device)
+        strides = _like_strides(input)
+        result = empty_tensor(dtype or input.dtype, input.layout.shape, strides)
+        if value is not None:
+            result.fill_(value)  # type: ignore[attr-defined]
+        return _finish(result, requires_grad)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"A tensor of the shape, dtype and memory order of another{'' if value is None else f', filled with {value}'}."
+    public("creation", method=False)(function)
+
+
+def _like_strides(source: Tensor) -> tuple[int, ...]:
+    from tensorsmith.eager.entries import elementwise_strides
+
+    return elementwise_strides(source.layout.shape, [source.layout])
+
+
+for _name, _value in {"zeros_like": 0, "ones_like": 1, "empty_like": None}.items():
+    _like(_name, _value)
+
+
+@public("creation", method=False)
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: Any = None,  # noqa: A002
+    requires_grad: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """A tensor like another, filled with one value."""
+    check_device(device)
+    result = empty_tensor(dtype or input.dtype, input.layout.shape, _like_strides(input))
+    result.fill_(fill_value)  # type: ignore[attr-defined]
+    return _finish(result, requires_grad)
+
+
+def _arange(start: Any, step: Any, *, length: int, dtype: DType) -> Node:
+    index = start.graph.iota(length)
+    work = dtype if dtype.kind in "iu" and dtype.itemsize == 8 else (dtypes.float64 if dtype.kind == "f" else int64)
+    positions = build.cast(index, work)
+    return build.cast(build.cast(start, work) + positions * build.cast(step, work), dtype)
+
+
+_arange_operator = Operator("arange", _arange, fresh=True)
+
+
+@public("creation", method=False)
+def arange(
+    start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """start, start + step, ... below end; `arange(n)` counts from 0.
+
+    dtype: int64 where all arguments are ints, the default dtype otherwise.
+    Raises RuntimeError for step 0 or bounds that the step does not lead between.
+    """
+    check_device(device)
+    if end is None:
+        start, end = 0, start
+    values = [v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step)]  # type: ignore[attr-defined]
+    start, end, step = values
+    if step == 0:
+        raise RuntimeError("arange(): step must be nonzero")
+    if not all(math.isfinite(v) for v in values):
+        raise RuntimeError(f"arange(): unsupported range: {start} -> {end}")
+    if (end - start) * step < 0:
+        raise RuntimeError("arange(): upper bound and lower bound inconsistent with step sign")
+    if dtype is None:
+        dtype = int64 if all(isinstance(v, int) for v in values) else get_default_dtype()
+    if all(isinstance(v, int) for v in values):
+        length = max(-(-(end - start) // step), 0)
+    else:
+        length = max(math.ceil((end - start) / step), 0)
+    if dtype.kind in "iub":
+        start, step = int(start), int(step)
+    else:
+        start, step = float(start), float(step)
+    result = _arange_operator(start, step, length=length, dtype=dtype)
+    return _finish(result, requires_grad)
+
+
+def _linspace(start: Any, end: Any, *, steps: int, dtype: DType) -> Node:
+    graph = start.graph
+    index = build.cast(graph.iota(steps), dtypes.float64)
+    a, b = build.cast(start, dtypes.float64), build.cast(end, dtypes.float64)
+    step = (b - a) / float(max(steps - 1, 1))
+    forward = a + index * step
+    backward = b - (float(steps - 1) - index) * step  # from the end, so that the end is met exactly
+    return build.cast(build.where(index < float(steps // 2), forward, backward), dtype)
+
+
+_linspace_operator = Operator("linspace", _linspace, fresh=True)
+
+
+@public("creation", method=False)
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """`steps` values from start to end, both included, at equal distances."""
+    check_device(device)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    dtype = dtype or get_default_dtype()
+    first, last = (float(v.item() if isinstance(v, Tensor) else v) for v in (start, end))  # type: ignore[attr-defined]
+    return _finish(_linspace_operator(first, last, steps=steps, dtype=dtype), requires_grad)
+
+
+def _eye(one: Any, *, n: int, m: int, dtype: DType) -> Node:
+    graph = one.graph
+    rows = build.reshape(graph.iota(n), (n, 1))
+    columns = build.reshape(graph.iota(m), (1, m))
+    return build.cast(rows == columns, dtype)
+
+
+_eye_operator = Operator("eye", _eye, fresh=True)
+
+
+@public("creation", method=False)
+def eye(
+    n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Ones on the diagonal of an (n, m) matrix of zeros."""
+    check_device(device)
+    columns = n if m is None else m
+    if n < 0 or columns < 0:
+        raise RuntimeError(f"n must be greater or equal to 0, got {min(n, columns)}")
+    return _finish(_eye_operator(1, n=n, m=columns, dtype=dtype or get_default_dtype()), requires_grad)
+
+
+@public("creation", method=False)
+def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A zero-dim tensor in the default dtype."""
+    return full((), value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)

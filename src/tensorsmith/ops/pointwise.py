@@ -1,0 +1,259 @@
+"""Pointwise operators: one a row of the scalar table, as function, method, operator symbol and in-place form.
+
+The methods look into the dispatcher's FAST table themselves: for a call seen before, `x + y` is two look-ups and a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.eager.dispatch import FAST, NUMBERS, call
+from tensorsmith.eager.inplace import InplaceOperation
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node
+from tensorsmith.ops.registry import TABLE as PUBLIC
+from tensorsmith.ops.registry import inplace_method, need_tensor, public
+from tensorsmith.scalar.table import TABLE, Fn, Typing
+from tensorsmith.tensor.tensor import Tensor
+
+OPERATORS: dict[Fn, Operator] = {}
+
+_KINDS = {
+    Typing.SAME: "follows the dtypes of its operands",
+    Typing.FLOAT: "integers are computed in the default floating dtype",
+    Typing.BOOL: "the result is bool",
+    Typing.INTEGER: "integers and bool only",
+    Typing.SELECT: "a bool condition selects",
+}
+
+
+def check_dtypes(fn: Fn, nodes: tuple[Any, ...]) -> None:
+    """Refuse what PyTorch refuses: bool arithmetic without a meaning, bit operations on floats."""
+    dtypes = [build.operand_dtype(x) for x in nodes]
+    kinds = {d.kind for d in dtypes}
+    name = TABLE[fn].name
+    if TABLE[fn].typing is Typing.INTEGER and "f" in kinds:
+        raise NotImplementedError(f'"{name}_cpu" not implemented for \'{next(d.name for d in dtypes if d.kind == "f")}\'')
+    if kinds == {"b"}:
+        if fn is Fn.SUB:
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
+                "operator instead."
+            )
+        if fn is Fn.NEG:
+            raise RuntimeError(
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
+                "`~` or `logical_not()` operator instead."
+            )
+
+
+def mapped(fn: Fn) -> Callable[..., Node]:
+    """The graph of a row of the table."""
+
+    def build_map(*nodes: Any) -> Node:
+        check_dtypes(fn, nodes)
+        return build.map_(fn, *nodes)
+
+    return build_map
+
+
+def as_operand(value: Any) -> Any:
+    """A tensor or an exact Python number; None where the value is neither."""
+    if isinstance(value, Tensor) or value.__class__ in NUMBERS:
+        return value
+    if isinstance(value, np.generic):
+        return as_operand(value.item())
+    if isinstance(value, np.ndarray):
+        from tensorsmith.ops.creation import from_numpy
+
+        return from_numpy(value)
+    if isinstance(value, bool | int | float):  # subclasses of numbers
+        return float(value) if isinstance(value, float) else int(value)
+    if isinstance(value, complex):
+        raise NotImplementedError("complex numbers are not implemented")
+    return None
+
+
+def _slow_binary(operator: Operator, a: Any, b: Any, symbol: bool) -> Any:
+    x, y = as_operand(a), as_operand(b)
+    if x is None or y is None:
+        if symbol:
+            return NotImplemented
+        which, value = ("other", b) if y is None else ("input", a)
+        raise TypeError(f"{operator.name}(): argument '{which}' must be Tensor or Number, not {type(value).__name__}")
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+        from tensorsmith.ops.creation import tensor
+
+        x = tensor(x)
+    return call(operator, (x, y), {})
+
+
+def _unary(fn: Fn) -> None:
+    row = TABLE[fn]
+    operator = OPERATORS[fn] = Operator(row.name, mapped(fn), pointwise=True)
+    inplace = InplaceOperation(operator)
+
+    def function(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+        try:
+            entry = FAST.get((operator, input.layout))
+        except AttributeError:
+            need_tensor(row.name, input)
+            raise
+        if entry is not None:
+            return entry(input)
+        return call(operator, (need_tensor(row.name, input),), {})
+
+    _document(function, fn, "input")
+    public("pointwise", name=row.name, out=True, differentiable=row.differentiable)(function)
+    setattr(Tensor, row.name, function)
+    if row.typing is not Typing.BOOL:
+        inplace_method(row.name, lambda self: inplace(self))
+
+
+def _binary(fn: Fn, reflected_name: str | None = None) -> None:
+    row = TABLE[fn]
+    operator = OPERATORS[fn] = Operator(row.name, mapped(fn), pointwise=True)
+    inplace = InplaceOperation(operator)
+
+    def function(input: Tensor, other: Any) -> Tensor:  # noqa: A002
+        return _slow_binary(operator, input, other, False)
+
+    _document(function, fn, "input, other")
+    public("pointwise", name=row.name, out=True, differentiable=row.differentiable)(function)
+    if row.typing is not Typing.BOOL or fn in (Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_XOR):
+        inplace_method(row.name, lambda self, other: inplace(self, _operand(row.name, other)))
+
+
+def _operand(name: str, value: Any) -> Any:
+    found = as_operand(value)
+    if found is None:
+        raise TypeError(f"{name}(): argument 'other' must be Tensor or Number, not {type(value).__name__}")
+    return found
+
+
+def symbol_method(operator: Operator, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
+    """`x op y` (or `y op x`) through the FAST table."""
+
+    def forward(self: Tensor, other: Any) -> Any:
+        kind = other.__class__
+        if kind not in NUMBERS:
+            try:
+                kind = other.layout
+            except AttributeError:
+                return _slow_binary(operator, self, other, True)
+        entry = FAST.get((operator, self.layout, kind))
+        if entry is not None:
+            return entry(self, other)
+        return _slow_binary(operator, self, other, True)
+
+    def backward(self: Tensor, other: Any) -> Any:
+        entry = FAST.get((operator, other.__class__, self.layout))
+        if entry is not None:
+            return entry(other, self)
+        return _slow_binary(operator, other, self, True)
+
+    return backward if reflected else forward
+
+
+def inplace_symbol(operator: Operator) -> Callable[[Tensor, Any], Tensor]:
+    """`x op= y`."""
+    inplace = InplaceOperation(operator)
+
+    def method(self: Tensor, other: Any) -> Any:
+        operand = as_operand(other)
+        return NotImplemented if operand is None else inplace(self, operand)
+
+    return method
+
+
+def _document(function: Any, fn: Fn, arguments: str) -> None:
+    row = TABLE[fn]
+    function.__name__ = function.__qualname__ = row.name
+    function.__doc__ = (
+        f"{row.name}({arguments}): {row.source}\n\n"
+        f"Shapes broadcast; {_KINDS[row.typing]}. Float32 accuracy aimed at: {row.ulp} ULP."
+    )
+
+
+_WITH_ALPHA = {Fn.ADD, Fn.SUB}
+
+for _fn, _row in TABLE.items():
+    if _fn is Fn.WHERE:
+        continue
+    if _row.arity == 1:
+        _unary(_fn)
+    elif _row.arity == 2:
+        _binary(_fn)
+
+where_operator = OPERATORS[Fn.WHERE] = Operator("where", mapped(Fn.WHERE), pointwise=True)
+
+
+def _scaled_sum(sign: int) -> Callable[[Node, Any, Any], Node]:
+    def build_sum(x: Any, y: Any, alpha: Any) -> Node:
+        if build.operand_dtype(alpha).kind == "f" and build.promote([x, y]).kind in "iub":
+            raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+        check_dtypes(Fn.ADD if sign > 0 else Fn.SUB, (x, y))
+        scaled = build.map_(Fn.MUL, y, alpha)
+        return build.map_(Fn.ADD if sign > 0 else Fn.SUB, x, scaled)
+
+    return build_sum
+
+
+_add_alpha = Operator("add_alpha", _scaled_sum(1), pointwise=True, node_name="Add")
+_sub_alpha = Operator("sub_alpha", _scaled_sum(-1), pointwise=True, node_name="Sub")
+_add_alpha_, _sub_alpha_ = InplaceOperation(_add_alpha, name="add_"), InplaceOperation(_sub_alpha, name="sub_")
+
+
+def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
+    plain = OPERATORS[fn]
+    plain_ = InplaceOperation(plain)
+    name = TABLE[fn].name
+
+    def function(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:  # noqa: A002
+        if alpha.__class__ is int and alpha == 1:
+            return _slow_binary(plain, input, other, False)
+        return call(scaled, (need_tensor(name, input), _operand(name, other), alpha), {})
+
+    def function_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+        kind = other.__class__
+        if alpha.__class__ is int and alpha == 1:
+            entry = FAST.get((plain_, self.layout, kind if kind in NUMBERS else getattr(other, "layout", None)))
+            return entry(self, other) if entry is not None else plain_(self, _operand(name, other))
+        return scaled_(self, _operand(name, other), alpha)
+
+    _document(function, fn, "input, other, *, alpha=1")
+    public("pointwise", name=name, out=True, aliases=("subtract",) if fn is Fn.SUB else ())(function)
+    inplace_method(name, function_)
+
+
+_with_alpha(Fn.ADD, _add_alpha, _add_alpha_)
+_with_alpha(Fn.SUB, _sub_alpha, _sub_alpha_)
+
+_SYMBOLS: dict[str, Fn] = {
+    "add": Fn.ADD, "sub": Fn.SUB, "mul": Fn.MUL, "truediv": Fn.DIV, "floordiv": Fn.FLOOR_DIVIDE, "mod": Fn.REMAINDER,
+    "pow": Fn.POW, "and": Fn.BITWISE_AND, "or": Fn.BITWISE_OR, "xor": Fn.BITWISE_XOR, "lshift": Fn.LEFT_SHIFT,
+    "rshift": Fn.RIGHT_SHIFT,
+}  # fmt: skip
+for _symbol, _fn in _SYMBOLS.items():
+    setattr(Tensor, f"__{_symbol}__", symbol_method(OPERATORS[_fn]))
+    setattr(Tensor, f"__r{_symbol}__", symbol_method(OPERATORS[_fn], reflected=True))
+    setattr(Tensor, f"__i{_symbol}__", inplace_symbol(OPERATORS[_fn]))
+for _symbol, _fn in {"eq": Fn.EQ, "ne": Fn.NE, "lt": Fn.LT, "le": Fn.LE, "gt": Fn.GT, "ge": Fn.GE}.items():
+    setattr(Tensor, f"__{_symbol}__", symbol_method(OPERATORS[_fn]))
+Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
+Tensor.__neg__ = Tensor.neg  # type: ignore[attr-defined]
+Tensor.__abs__ = Tensor.abs  # type: ignore[attr-defined]
+Tensor.__invert__ = Tensor.bitwise_not  # type: ignore[attr-defined]
+Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
+for _name, _alias in {
+    "abs": "absolute", "neg": "negative", "mul": "multiply", "div": "divide", "asin": "arcsin", "acos": "arccos",
+    "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "trunc": "fix", "eq": "eq",
+    "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "atan2": "arctan2",
+}.items():  # fmt: skip
+    if _name in PUBLIC and _alias != _name:
+        PUBLIC[_name].aliases = (*PUBLIC[_name].aliases, _alias)
+        setattr(Tensor, _alias, getattr(Tensor, _name))

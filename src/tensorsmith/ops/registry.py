@@ -1,0 +1,131 @@
+"""The table of public operators: every function users call, where it lives and what it is made of.
+
+    @public("reductions", inplace=False)
+    def sum(input, dim=None, keepdim=False, *, dtype=None): ...
+
+makes `ts.sum` and `Tensor.sum`. The documentation page, `tensor.pyi` and the operator tests are generated from the table.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tensorsmith.tensor.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Public:
+    """One public operator.
+
+    name:      as users write it, without namespace
+    namespace: "" for `ts.name`, "nn.functional", "special", "linalg"
+    family:    the file it is documented with
+    method:    whether it is also `Tensor.name`
+    inplace:   whether `name_` exists
+    kind:      "kernel" (compiled by us), "view", "library" (a NumPy routine), "composite" (of other operators)
+    """
+
+    name: str
+    function: Callable[..., Any]
+    family: str
+    namespace: str = ""
+    method: bool = True
+    inplace: bool = False
+    kind: str = "kernel"
+    differentiable: bool = True
+    aliases: tuple[str, ...] = field(default=())
+
+
+TABLE: dict[str, Public] = {}
+
+
+def public(
+    family: str, *, name: str | None = None, namespace: str = "", method: bool = True, kind: str = "kernel",
+    differentiable: bool = True, aliases: tuple[str, ...] = (), out: bool = False,
+) -> Callable[[F], F]:  # fmt: skip
+    """Enter a function into the table; with `out` it also takes `out=` (computed, then written over `out`)."""
+
+    def enter(function: F) -> F:
+        public_name = name or function.__name__.rstrip("_")
+        wrapped: Any = _with_out(function, public_name) if out else function
+        key = f"{namespace}.{public_name}" if namespace else public_name
+        TABLE[key] = Public(
+            public_name, wrapped, family, namespace, method, False, kind, differentiable, tuple(aliases)
+        )
+        if method:
+            for each in (public_name, *aliases):
+                setattr(Tensor, each, wrapped)
+        return wrapped
+
+    return enter
+
+
+def method(name: str | None = None) -> Callable[[F], F]:
+    """Bind a function onto Tensor only."""
+
+    def bind(function: F) -> F:
+        setattr(Tensor, name or function.__name__, function)
+        return function
+
+    return bind
+
+
+def inplace_method(name: str, function: Callable[..., Any]) -> None:
+    """Bind the in-place form `name_` of a public operator."""
+    found = TABLE.get(name)
+    if found is not None:
+        found.inplace = True
+    setattr(Tensor, name + "_", function)
+
+
+def _with_out(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapped(*args: Any, out: Tensor | tuple | None = None, **kwargs: Any) -> Any:
+        if out is None:
+            return function(*args, **kwargs)
+        return write_out(name, function(*args, **kwargs), out)
+
+    signature = inspect.signature(function)
+    parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    parameters.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None))
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return wrapped
+
+
+def write_out(name: str, result: Any, out: Any) -> Any:
+    """Write results over the tensors given as `out=`, resizing them where their shape differs, as PyTorch does."""
+    if isinstance(result, tuple):
+        if not isinstance(out, tuple | list) or len(out) != len(result):
+            raise TypeError(f"{name}(): out= must be a tuple of {len(result)} tensors")
+        for each, target in zip(result, out):
+            write_out(name, each, target)
+        return out
+    from tensorsmith.ops.inplace import copy_result
+
+    copy_result(name, out, result)
+    return out
+
+
+def namespace(prefix: str) -> dict[str, Callable[..., Any]]:
+    """name -> function of one namespace, aliases included."""
+    found: dict[str, Callable[..., Any]] = {}
+    for entry in TABLE.values():
+        if entry.namespace == prefix:
+            for name in (entry.name, *entry.aliases):
+                found[name] = entry.function
+    return found
+
+
+def need_tensor(operator: str, value: Any, argument: str = "input", position: int = 1) -> Tensor:
+    """The value, or PyTorch's TypeError where it is no tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{operator}(): argument '{argument}' (position {position}) must be Tensor, not {type(value).__name__}"
+        )
+    return value

@@ -1,0 +1,414 @@
+"""The table of local rewrites: each looks at one node and returns a better one that means the same, or None.
+
+SAFE rewrites keep every bit of every result, NaN, infinities and signed zeros included (a constant folded through an
+elementary function is the correctly rounded one). UNSAFE rewrites change floating-point results in the last bits or at
+special values and run only where they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tensorsmith.core.dtypes import DType, compute_dtype, finfo, iinfo, uint64
+from tensorsmith.ir.build import cast, flip, full, map_, permute, reshape, slice_, where
+from tensorsmith.ir.constants import cast_value, constant_value, in_dtype
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.scalar.table import TABLE, Fn
+
+Rewrite = Callable[[Node], Node | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named rewrite of nodes of one primitive, or of one scalar function."""
+
+    name: str
+    subject: Primitive | Fn
+    rewrite: Rewrite
+
+
+# ---------------------------------------------------------------------------------------------------------- constants
+
+
+def fold(node: Node) -> Node | None:
+    """A scalar function of constants, computed by the scalar table in the node's dtype."""
+    fn = node.attrs["fn"]
+    if node.dtype.is_complex or node.dtype is uint64 or fn is Fn.NEXTAFTER:  # whose value is of the dtype, not of numbers
+        return None
+    values = [constant_value(operand) for operand in node.inputs]
+    if any(value is None for value in values):
+        return None
+    try:
+        value = TABLE[fn].value(*values)
+    except ZeroDivisionError:  # an error of the run
+        return None
+    return full(node.graph, node.shape, in_dtype(value, node.dtype), node.dtype)
+
+
+def fold_cast(node: Node) -> Node | None:
+    x = node.inputs[0]
+    value = constant_value(x)
+    if value is None or node.dtype.is_complex:
+        return None
+    return full(node.graph, node.shape, cast_value(value, x.dtype, node.dtype), node.dtype)
+
+
+def view_of_constant(node: Node) -> Node | None:
+    """A view of a broadcast constant is the constant broadcast to the view's shape."""
+    value = constant_value(node.inputs[0])
+    return None if value is None else full(node.graph, node.shape, value, node.dtype)
+
+
+# ------------------------------------------------------------------------------------------------------------ algebra
+
+
+def _is(node: Node, value: float) -> bool:
+    """Whether every element is this number; 0.0 and -0.0 are different."""
+    found = constant_value(node)
+    return found is not None and found == value and math.copysign(1, found) == math.copysign(1, value)
+
+
+def _map_of(node: Node, fn: Fn) -> bool:
+    return node.op is Primitive.MAP and node.attrs["fn"] is fn
+
+
+def neutral(left: float | None, right: float | None) -> Rewrite:
+    """x where the left or the right operand is its neutral element."""
+
+    def rewrite(node: Node) -> Node | None:
+        a, b = node.inputs
+        if right is not None and _is(b, right):
+            return a
+        return b if left is not None and _is(a, left) else None
+
+    return rewrite
+
+
+def neutral_of_integers(node: Node) -> Node | None:
+    """x + 0, which for floats would turn -0.0 into 0.0."""
+    a, b = node.inputs
+    if node.dtype.kind not in "iu":
+        return None
+    return a if _is(b, 0) else b if _is(a, 0) else None
+
+
+def cancel(fn: Fn, inner: Fn) -> Rewrite:
+    """fn(inner(x)) is x."""
+
+    def rewrite(node: Node) -> Node | None:
+        x = node.inputs[0]
+        return x.inputs[0] if _map_of(x, inner) and x.inputs[0].dtype is node.dtype else None
+
+    return rewrite
+
+
+def ignore(inner: Fn) -> Rewrite:
+    """f(inner(x)) is f(x)."""
+
+    def rewrite(node: Node) -> Node | None:
+        x = node.inputs[0]
+        return map_(node.attrs["fn"], x.inputs[0]) if _map_of(x, inner) else None
+
+    return rewrite
+
+
+def idempotent(node: Node) -> Node | None:
+    x = node.inputs[0]
+    return x if _map_of(x, node.attrs["fn"]) else None
+
+
+def add_of_negative(node: Node) -> Node | None:
+    a, b = node.inputs
+    if _map_of(b, Fn.NEG):
+        return a - b.inputs[0]
+    return b - a.inputs[0] if _map_of(a, Fn.NEG) else None
+
+
+def sub_of_negative(node: Node) -> Node | None:
+    a, b = node.inputs
+    return a + b.inputs[0] if _map_of(b, Fn.NEG) else None
+
+
+def both_negative(node: Node) -> Node | None:
+    a, b = node.inputs
+    if _map_of(a, Fn.NEG) and _map_of(b, Fn.NEG):
+        return map_(node.attrs["fn"], a.inputs[0], b.inputs[0])
+    return None
+
+
+def times_minus_one(node: Node) -> Node | None:
+    a, b = node.inputs
+    if not node.dtype.is_signed:
+        return None
+    return -a if _is(b, -1) else -b if _is(a, -1) else None
+
+
+def divide_by_power_of_two(node: Node) -> Node | None:
+    """The reciprocal of a power of two is exact, and a multiplication is many times quicker."""
+    a, b = node.inputs
+    value = constant_value(b)
+    if not isinstance(value, float) or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
+        return None
+    inverse = 1.0 / value
+    smallest = finfo(compute_dtype(node.dtype)).smallest_normal
+    return a * inverse if abs(value) >= smallest and abs(inverse) >= smallest else None
+
+
+def small_power(node: Node) -> Node | None:
+    x, exponent = node.inputs
+    if _is(exponent, 1):
+        return x
+    if _is(exponent, 2):
+        return x * x
+    if _is(exponent, 0):
+        return full(node.graph, node.shape, 1, node.dtype)  # 1 for NaN too, as pow says
+    return None
+
+
+def decided_where(node: Node) -> Node | None:
+    condition, a, b = node.inputs
+    if a is b:
+        return a
+    value = constant_value(condition)
+    return None if value is None else a if value else b
+
+
+def where_of_not(node: Node) -> Node | None:
+    condition, a, b = node.inputs
+    return where(condition.inputs[0], b, a) if _map_of(condition, Fn.LOGICAL_NOT) else None
+
+
+def absorbing(value: bool) -> Rewrite:
+    """and with False, or with True."""
+
+    def rewrite(node: Node) -> Node | None:
+        return next((operand for operand in node.inputs if _is(operand, value)), None)
+
+    return rewrite
+
+
+# -------------------------------------------------------------------------------------------------------------- casts
+
+
+def holds(target: DType, source: DType) -> bool:
+    """Whether every value of `source` is a value of `target`."""
+    if source is target or source.kind == "b":
+        return True
+    if target.kind == "b" or "c" in (source.kind, target.kind):
+        return False
+    if target.kind == "f":
+        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+        if source.kind == "f":
+            wider_range = finfo(target).max >= finfo(source).max and finfo(target).tiny <= finfo(source).tiny
+            return wider_range and digits[target.name] >= digits[source.name]
+        return 8 * source.itemsize - source.is_signed <= digits[target.name]
+    return source.kind != "f" and iinfo(target).min <= iinfo(source).min and iinfo(target).max >= iinfo(source).max
+
+
+def cast_of_cast(node: Node) -> Node | None:
+    """The cast in the middle goes where it loses nothing."""
+    middle = node.inputs[0]
+    if node.dtype is middle.dtype:
+        return middle
+    if middle.op is not Primitive.CAST or not holds(middle.dtype, middle.inputs[0].dtype):
+        return None
+    source = middle.inputs[0].dtype
+    if middle.dtype.kind == "f" and source.kind in "iu" and node.dtype.kind in "iu" and not holds(node.dtype, source):
+        return None  # the float saturates where the integer wraps around
+    return cast(middle.inputs[0], node.dtype)
+
+
+# -------------------------------------------------------------------------------------------------------------- views
+
+
+def same_shape(node: Node) -> Node | None:
+    x = node.inputs[0]
+    return x if x.shape == node.shape else None
+
+
+def reshape_of_reshape(node: Node) -> Node | None:
+    x = node.inputs[0]
+    return reshape(x.inputs[0], node.shape) if x.op is Primitive.RESHAPE else None
+
+
+def permute_less(node: Node) -> Node | None:
+    x, axes = node.inputs[0], node.attrs["axes"]
+    if x.op is Primitive.PERMUTE:
+        return permute(x.inputs[0], [x.attrs["axes"][axis] for axis in axes])
+    moved = [axis for axis in axes if x.shape[axis] != 1]
+    return reshape(x, node.shape) if moved == sorted(moved) else None  # only axes of extent 1 move
+
+
+def expand_of_expand(node: Node) -> Node | None:
+    x = node.inputs[0]
+    return x.graph.add(Primitive.EXPAND, x.inputs, shape=node.shape) if x.op is Primitive.EXPAND else None
+
+
+def slice_of_slice(node: Node) -> Node | None:
+    x, axis = node.inputs[0], node.attrs["axis"]
+    if x.op is not Primitive.SLICE or x.attrs["axis"] != axis:
+        return None
+    start = x.attrs["start"] + node.attrs["start"] * x.attrs["step"]
+    return slice_(x.inputs[0], axis, start, node.attrs["length"], node.attrs["step"] * x.attrs["step"])
+
+
+def slice_of_pad(node: Node) -> Node | None:
+    """Cutting off exactly what was padded on this axis."""
+    x, axis = node.inputs[0], node.attrs["axis"]
+    if x.op is not Primitive.PAD or x.inputs[0].shape[axis] != node.shape[axis]:
+        return None
+    low, high, step = (list(x.attrs[key]) for key in ("low", "high", "step"))
+    if node.attrs["start"] != low[axis] or node.attrs["step"] != step[axis]:
+        return None
+    low[axis], high[axis], step[axis] = 0, 0, 1
+    return x.graph.add(Primitive.PAD, x.inputs, low=tuple(low), high=tuple(high), step=tuple(step))
+
+
+def slice_of_concat(node: Node) -> Node | None:
+    """A slice within one of the joined values."""
+    x, axis, start, length = node.inputs[0], *(node.attrs[key] for key in ("axis", "start", "length"))
+    if x.op is not Primitive.CONCAT or x.attrs["axis"] != axis or not length:
+        return None
+    end, first = start + (length - 1) * node.attrs["step"], 0
+    for part in x.inputs:
+        if first <= start and end < first + part.shape[axis]:
+            return slice_(part, axis, start - first, length, node.attrs["step"])
+        first += part.shape[axis]
+    return None
+
+
+def flip_less(node: Node) -> Node | None:
+    x, axes = node.inputs[0], node.attrs["axes"]
+    if x.op is Primitive.FLIP:
+        return flip(x.inputs[0], sorted(set(axes) ^ set(x.attrs["axes"])))
+    moving = tuple(axis for axis in axes if x.shape[axis] > 1)
+    return flip(x, moving) if moving != tuple(axes) else None
+
+
+def single_part(node: Node) -> Node | None:
+    """A concatenation of one value, or of one value and empty ones."""
+    axis = node.attrs["axis"]
+    parts = [part for part in node.inputs if part.shape[axis]]
+    if len(parts) == len(node.inputs) > 1 or not parts:
+        return None
+    return parts[0] if len(parts) == 1 else node.graph.add(Primitive.CONCAT, parts, axis=axis)
+
+
+def over_one_element(node: Node) -> Node | None:
+    """Reducing or scanning an axis of extent 1."""
+    x = node.inputs[0]
+    if x.shape[node.attrs["axis"]] != 1:
+        return None
+    return full(node.graph, node.shape, 0, node.dtype) if node.attrs["kind"].startswith("arg") else x
+
+
+# ------------------------------------------------------------------------------------------------------- float-unsafe
+
+
+def neutral_zero(node: Node) -> Node | None:
+    a, b = node.inputs
+    return a if constant_value(b) == 0 else b if constant_value(a) == 0 and node.attrs["fn"] is Fn.ADD else None
+
+
+def times_zero(node: Node) -> Node | None:
+    return next((operand for operand in node.inputs if constant_value(operand) == 0), None)
+
+
+def equal_operands(value: int) -> Rewrite:
+    """x - x, x / x."""
+
+    def rewrite(node: Node) -> Node | None:
+        a, b = node.inputs
+        return full(node.graph, node.shape, value, node.dtype) if a is b else None
+
+    return rewrite
+
+
+def divide_by_constant(node: Node) -> Node | None:
+    a, b = node.inputs
+    value = constant_value(b)
+    return a * (1.0 / value) if isinstance(value, float) and value != 0.0 else None
+
+
+def reassociate(node: Node) -> Node | None:
+    """(x op c) op d is x op (c op d) for constants c, d."""
+    inner, outer = node.inputs
+    if constant_value(inner) is not None:
+        inner, outer = outer, inner
+    if constant_value(outer) is None or not _map_of(inner, node.attrs["fn"]):
+        return None
+    x, constant = inner.inputs
+    if constant_value(x) is not None:
+        x, constant = constant, x
+    if constant_value(constant) is None or constant_value(x) is not None:
+        return None
+    folded = fold(map_(node.attrs["fn"], constant, outer))
+    return None if folded is None else map_(node.attrs["fn"], x, folded)
+
+
+def half_power(node: Node) -> Node | None:
+    x, exponent = node.inputs
+    if _is(exponent, 0.5):
+        return map_(Fn.SQRT, x)
+    return map_(Fn.RECIPROCAL, x) if _is(exponent, -1.0) and node.dtype.is_floating_point else None
+
+
+_VIEWS = (Primitive.RESHAPE, Primitive.PERMUTE, Primitive.EXPAND, Primitive.SLICE, Primitive.FLIP)
+
+SAFE: tuple[Rule, ...] = (
+    *(Rule("fold", fn, fold) for fn in Fn),
+    Rule("fold cast", Primitive.CAST, fold_cast),
+    *(Rule("view of constant", op, view_of_constant) for op in _VIEWS),
+    Rule("x + -0", Fn.ADD, neutral(-0.0, -0.0)),
+    Rule("x + 0 of integers", Fn.ADD, neutral_of_integers),
+    Rule("x - 0", Fn.SUB, neutral(None, 0.0)),
+    Rule("x * 1", Fn.MUL, neutral(1, 1)),
+    Rule("x / 1", Fn.DIV, neutral(None, 1)),
+    Rule("x * -1", Fn.MUL, times_minus_one),
+    Rule("x / 2**k", Fn.DIV, divide_by_power_of_two),
+    Rule("x ** small", Fn.POW, small_power),
+    Rule("--x", Fn.NEG, cancel(Fn.NEG, Fn.NEG)),
+    Rule("not not x", Fn.LOGICAL_NOT, cancel(Fn.LOGICAL_NOT, Fn.LOGICAL_NOT)),
+    Rule("~~x", Fn.BITWISE_NOT, cancel(Fn.BITWISE_NOT, Fn.BITWISE_NOT)),
+    Rule("a + -b", Fn.ADD, add_of_negative),
+    Rule("a - -b", Fn.SUB, sub_of_negative),
+    Rule("-a * -b", Fn.MUL, both_negative),
+    Rule("-a / -b", Fn.DIV, both_negative),
+    Rule("|-x|", Fn.ABS, ignore(Fn.NEG)),
+    *(Rule("f(f(x))", fn, idempotent) for fn in (Fn.ABS, Fn.RELU, Fn.FLOOR, Fn.CEIL, Fn.TRUNC, Fn.ROUND)),
+    Rule("where decided", Fn.WHERE, decided_where),
+    Rule("where not", Fn.WHERE, where_of_not),
+    Rule("x and True", Fn.LOGICAL_AND, neutral(True, True)),
+    Rule("x and False", Fn.LOGICAL_AND, absorbing(False)),
+    Rule("x or False", Fn.LOGICAL_OR, neutral(False, False)),
+    Rule("x or True", Fn.LOGICAL_OR, absorbing(True)),
+    Rule("cast of cast", Primitive.CAST, cast_of_cast),
+    *(Rule("same shape", op, same_shape) for op in (Primitive.RESHAPE, Primitive.EXPAND, Primitive.SLICE)),
+    Rule("reshape of reshape", Primitive.RESHAPE, reshape_of_reshape),
+    Rule("permute less", Primitive.PERMUTE, permute_less),
+    Rule("expand of expand", Primitive.EXPAND, expand_of_expand),
+    Rule("slice of slice", Primitive.SLICE, slice_of_slice),
+    Rule("slice of pad", Primitive.SLICE, slice_of_pad),
+    Rule("slice of concat", Primitive.SLICE, slice_of_concat),
+    Rule("flip less", Primitive.FLIP, flip_less),
+    Rule("pad of nothing", Primitive.PAD, same_shape),
+    Rule("concat of one", Primitive.CONCAT, single_part),
+    Rule("reduce one element", Primitive.REDUCE, over_one_element),
+    Rule("scan one element", Primitive.SCAN, over_one_element),
+)
+
+UNSAFE: tuple[Rule, ...] = (
+    Rule("x + 0", Fn.ADD, neutral_zero),
+    Rule("x - 0 of either sign", Fn.SUB, neutral_zero),
+    Rule("x * 0", Fn.MUL, times_zero),
+    Rule("x - x", Fn.SUB, equal_operands(0)),
+    Rule("x / x", Fn.DIV, equal_operands(1)),
+    Rule("x / c", Fn.DIV, divide_by_constant),
+    Rule("(x * c) * d", Fn.MUL, reassociate),
+    Rule("(x + c) + d", Fn.ADD, reassociate),
+    Rule("x ** 0.5, x ** -1", Fn.POW, half_power),
+    Rule("log exp x", Fn.LOG, cancel(Fn.LOG, Fn.EXP)),
+    Rule("exp log x", Fn.EXP, cancel(Fn.EXP, Fn.LOG)),
+)
