@@ -3,6 +3,7 @@
 Scalars, tensors, gradients and modules with PyTorch's names; every operator described once and compiled to kernels.
 """
 
+from tensorsmith import autograd as autograd
 from tensorsmith import ops as _ops
 from tensorsmith import scalar as scalar
 from tensorsmith.core.dtypes import (

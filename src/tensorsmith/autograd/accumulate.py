@@ -25,9 +25,9 @@ def leaf_lock(tensor: Tensor) -> threading.RLock:  # type: ignore[valid-type]
 def into_leaf(leaf: Tensor, grads: list[Tensor | None]) -> None:
     """Run the hooks of a leaf on `grads[0]` and add it into `leaf.grad`.
 
-    The gradient comes in the list that alone refers to it, so that a reference count tells whether it may be taken over:
-    where nobody else has the tensor or its memory and it lies as the leaf does, it becomes `leaf.grad` itself; otherwise it
-    is copied. A later gradient is added in place, or out of place while the backward itself is recorded.
+    The gradient comes in the list that alone refers to it, so that a reference count tells whether it may be taken
+    over: where nobody else has the tensor or its memory and it lies as the leaf does, it becomes `leaf.grad` itself;
+    otherwise it is copied. A later gradient is added in place, or out of place while the backward is recorded.
     """
     state = leaf.ensure_state()
     if state.hooks:

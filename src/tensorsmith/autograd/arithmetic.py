@@ -23,24 +23,19 @@ def _missing(name: str) -> Callable[..., Any]:
 
 
 class Arithmetic:
-    """Functions on tensors; all but `add_` are differentiable where grad mode is on.
+    """Functions on tensors; all but `add_` and `zeros` are recorded where grad mode is on and an operand is tracked.
 
     add(a, b):               a + b, same shape and dtype
-    add_(a, b):              a += b in place, not recorded
-    clone(t, layout):        copy of t with that layout's strides (shape as t's)
-    ones_like(t):            1 everywhere, shape and dtype of t
+    add_(a, b):              a += b in place (counts in the version); called where grad mode is off only
+    clone(t, layout):        copy of t with the strides of `layout` (its shape and dtype are t's)
+    ones_like(t):            1 everywhere, shape and dtype of t, not tracked
     zeros(layout):           0 everywhere, with that layout, not tracked
-    sum_to_size(t, shape):   sum over the axes along which `shape` was broadcast to t's
-    expand(t, shape):        broadcast view
+    sum_to_size(t, shape):   sum over the axes along which `shape` was broadcast to t's shape
     cast(t, dtype):          conversion
-    alias(t):                a view of t with t's own layout, recorded as a view
-    mul(a, b), sum(t):       for the checks and the functional transforms, whose tensors are never hot
-    has_nan(t):              whether an element is NaN, as bool
+    stack(tensors, shape):   tensors of one shape in a row along a new first axis, then reshaped to `shape`
     """
 
-    __slots__ = (
-        "add", "add_", "clone", "ones_like", "zeros", "sum_to_size", "expand", "cast", "alias", "mul", "sum", "has_nan",
-    )  # fmt: skip
+    __slots__ = ("add", "add_", "clone", "ones_like", "zeros", "sum_to_size", "cast", "stack")
 
     add: Callable[[Tensor, Tensor], Tensor]
     add_: Callable[[Tensor, Tensor], Any]
@@ -48,12 +43,8 @@ class Arithmetic:
     ones_like: Callable[[Tensor], Tensor]
     zeros: Callable[[Layout], Tensor]
     sum_to_size: Callable[[Tensor, Sequence[int]], Tensor]
-    expand: Callable[[Tensor, Sequence[int]], Tensor]
     cast: Callable[[Tensor, DType], Tensor]
-    alias: Callable[[Tensor], Tensor]
-    mul: Callable[[Tensor, Tensor], Tensor]
-    sum: Callable[[Tensor], Tensor]
-    has_nan: Callable[[Tensor], bool]
+    stack: Callable[[Sequence[Tensor], Sequence[int]], Tensor]
 
     def __init__(self) -> None:
         for name in Arithmetic.__slots__:

@@ -69,15 +69,17 @@ def grad(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Sum of the gradients of `outputs` with respect to each of `inputs`; no `grad` is touched.
 
-    Arguments as `backward`'s. An input that the outputs do not depend on is an error, unless allow_unused (None for it) or
-    materialize_grads (zeros for it).
+    Arguments as `backward`'s. An input that the outputs do not depend on is an error, unless allow_unused (None for it)
+    or materialize_grads (zeros for it).
     """
     if not only_inputs:
         raise NotImplementedError("grad: only_inputs=False (use backward to accumulate into leaves)")
     if is_grads_batched:
         raise NotImplementedError("grad: is_grads_batched=True (vectorised backward) is not implemented")
     if materialize_grads and allow_unused is False:
-        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
     wanted = _sequence(inputs)
     if not wanted:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")

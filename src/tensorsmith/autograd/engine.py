@@ -1,8 +1,8 @@
 """The backward engine: sends gradients from outputs to leaves.
 
 One loop, no recursion. Nodes that a gradient has reached wait in a heap, highest sequence number first. Edges lead to
-smaller numbers (see `node.py`), so whatever could still send a gradient to the first node of the heap has already run: it
-is ready without counting how many gradients it waits for. A node's waiting gradients are a list, one place per output.
+smaller numbers (see `node.py`), so whatever could still send a gradient to the first node of the heap has already run:
+it is ready without counting how many gradients it waits for. Gradients wait in a list per node, one place per output.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ Captures = dict[Node, list[tuple[int, int]]]  # node -> [(number of its output, 
 def run(roots: Sequence[tuple[Node, int, Tensor]], keep_graph: bool, create_graph: bool) -> None:
     """Send each root's gradient back to every leaf it reaches.
 
-    roots: (node, number of its output, gradient). keep_graph: saved values stay. create_graph: the backward is recorded.
+    roots: (node, number of its output, gradient). keep_graph: saved values stay. create_graph: record the backward.
     """
     heap: list[tuple[int, Node]] = []
     waiting: dict[Node, list[Tensor | None]] = {}
-    for node, number, grad in roots:
-        _deliver(node, number, grad, heap, waiting)
-    del roots, grad
+    for target, number, seed in roots:
+        _deliver(target, number, seed, heap, waiting)
+    del roots, seed
     grad_mode, modes.grad = modes.grad, create_graph
     anomaly = modes.anomaly
-    node = None
+    node: Node | None = None
+    grad: Tensor | None
     try:
         while heap:
             node = heappop(heap)[1]
@@ -77,10 +78,11 @@ def run_towards(
     """As `run`, but only nodes in `needed` run; gradients that reach `captures` are put into `results`."""
     heap: list[tuple[int, Node]] = []
     waiting: dict[Node, list[Tensor | None]] = {}
-    for node, number, grad in roots:
-        if node in needed or node in captures:
-            _deliver(node, number, grad, heap, waiting)
-    del roots
+    for target, number, seed in roots:
+        if target in needed or target in captures:
+            _deliver(target, number, seed, heap, waiting)
+    del roots, seed
+    grad: Tensor | None
     grad_mode, modes.grad = modes.grad, create_graph
     anomaly = modes.anomaly
     try:

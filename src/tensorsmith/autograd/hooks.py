@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tensorsmith.autograd.saved import type_name
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -85,7 +86,8 @@ def check_replacement(hook: Any, before: Tensor | None, after: Any) -> None:
         return
     if after.layout.dtype is not before.layout.dtype:
         raise RuntimeError(
-            f"hook '{hook_name(hook)}' has changed the type of value (was {before.layout.dtype} got {after.layout.dtype})"
+            f"hook '{hook_name(hook)}' has changed the type of value "
+            f"(was {type_name(before.layout)} got {type_name(after.layout)})"
         )
     if after.layout.shape != before.layout.shape:
         raise RuntimeError(f"hook '{hook_name(hook)}' has changed the size of value")
@@ -143,7 +145,7 @@ def retain_on(tensor: Tensor) -> None:
 
 
 def move_retained(tensor: Tensor, before: Any) -> None:
-    """An in-place operation replaced node `before` of a tensor: a retained gradient follows, hooks stay (as PyTorch's)."""
+    """An in-place operation replaced node `before` of a tensor: a retained gradient follows, hooks stay behind."""
     if tensor.state is None or not tensor.state.retains_grad or before is None:
         return
     if before.attached is not None and before.attached.retained is not None:
@@ -152,7 +154,7 @@ def move_retained(tensor: Tensor, before: Any) -> None:
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
-    """While active, what a node saves goes through `pack_hook(tensor)`, and through `unpack_hook(packed)` when needed."""
+    """While active, what nodes save goes through `pack_hook(tensor)`, and `unpack_hook(packed)` when it is needed."""
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
         self.pack_hook = pack_hook

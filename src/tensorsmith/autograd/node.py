@@ -1,7 +1,7 @@
 """Nodes of the recorded graph: what the backward engine walks.
 
-A node takes the gradients of the outputs of one recorded call and gives the gradients of its inputs. `edges[i]` says where
-gradient i goes: (node, number of that node's output), or None where it is not wanted.
+A node takes the gradients of the outputs of one recorded call and gives the gradients of its inputs. `edges[i]` says
+where gradient i goes: (node, number of that node's output), or None where it is not wanted.
 
 The engine relies on one rule: *edges lead to smaller sequence numbers*. So take the edges of the inputs first (that may
 make new nodes: accumulators, nodes of views written in place) and the node's own number after.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.autograd import accumulate
-from tensorsmith.autograd.hooks import RemovableHandle, new_hooks
+from tensorsmith.autograd.hooks import RemovableHandle, move_retained, new_hooks
 from tensorsmith.tensor.tensor import Tensor
 
 Edge = tuple["Node", int]
@@ -52,6 +52,7 @@ class Node:
     attached: Attachments | None
     output_count: int = 1
     accepts_missing: bool = False  # `apply` is also run where no output has a gradient
+    opaque_views: bool = False  # outputs that are views cannot be derived from their base: writing to it is refused
 
     def __init__(self, edges: tuple[Edge | None, ...] = ()) -> None:
         self.edges = edges
@@ -98,7 +99,7 @@ class Node:
         self.attach().trace = lines
 
     def register_hook(self, hook: Callable) -> RemovableHandle:
-        """`hook(grad_inputs, grad_outputs)` after this node has run; what it returns (not None) replaces grad_inputs."""
+        """`hook(grad_inputs, grad_outputs)` after this node ran; what it returns (not None) replaces grad_inputs."""
         attached = self.attach()
         if attached.hooks is None:
             attached.hooks = new_hooks()
@@ -143,32 +144,67 @@ def gradient_edge(tensor: Tensor) -> Edge | None:
 
 def accumulator(tensor: Tensor) -> AccumulateGrad:
     """The node that accumulates into a leaf; one lives as long as a graph refers to it."""
-    state = tensor.ensure_state()
-    found = state.accumulator() if state.accumulator is not None else None
-    if found is None:
-        with accumulate.leaf_lock(tensor):  # two threads must not make two
-            found = state.accumulator() if state.accumulator is not None else None
-            if found is None:
-                found = AccumulateGrad(tensor)
-                state.accumulator = weakref.ref(found)
-    return found
+    state = tensor.state or tensor.ensure_state()
+    reference = state.accumulator
+    if reference is not None:
+        found = reference()
+        if found is not None:
+            return found
+    # Two threads may come here at once and make two: both accumulate into the same leaf, under its lock.
+    made = AccumulateGrad.__new__(AccumulateGrad)
+    made.edges = ()
+    made.sequence = next(_sequence)
+    made.attached = None
+    made.variable = tensor
+    state.accumulator = weakref.ref(made)
+    return made
 
 
 def derive_view_node(view: Tensor) -> None:
     """The node of a view after its base was written in place: the view as taken from the base as it is now.
 
-    Replaced at import of `eager/inplace.py`, which knows how views are differentiated.
+    RuntimeError for a view that a custom Function returned: how it came about is the Function's secret.
     """
-    _view_nodes[0](view)
+    if view.node is not None and view.node.opaque_views:
+        raise RuntimeError(opaque_view_message(view, "its base or another view of its base has been"))
+    _rules["view"](view)
 
 
-def set_view_node_rule(rule: Any) -> None:
+def rebase_history(target: Tensor, node: Node, number: int) -> None:
+    """Make output `number` of `node` the history of a tensor that was written in place (of its base, for a view)."""
+    if target.base is not None:
+        _rules["rebase"](target, node, number)
+        return
+    before = target.node
+    target.node = node
+    target.output_number = number
+    target.layout = target.layout.with_tracking(True)
+    move_retained(target, before)
+
+
+def opaque_view_message(view: Tensor, what: str) -> str:
+    """PyTorch's words where a view that a custom Function returned is written to (`what`: "is being")."""
+    name = view.node.name().removesuffix("Backward")
+    return (
+        f"Output {view.output_number} of {name} is a view and {what} modified inplace. This view was created inside a "
+        "custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace would "
+        "override the custom backward associated with the custom Function, leading to incorrect gradients. This "
+        "behavior is forbidden. You can fix this by cloning the output of the custom Function."
+    )
+
+
+def set_view_node_rule(rule: Callable[[Tensor], None]) -> None:
     """Install how `derive_view_node` works (called once by the room that executes operators)."""
-    _view_nodes[0] = rule
+    _rules["view"] = rule
 
 
-def _no_rule(view: Tensor) -> None:
+def set_rebase_rule(rule: Callable[[Tensor, Node, int], None]) -> None:
+    """Install how `rebase_history` works for views (called once by the room that executes operators)."""
+    _rules["rebase"] = rule
+
+
+def _no_rule(*args: Any) -> None:
     raise NotImplementedError("views of tensors written in place need the eager room")
 
 
-_view_nodes: list[Any] = [_no_rule]
+_rules: dict[str, Callable[..., None]] = {"view": _no_rule, "rebase": _no_rule}

@@ -132,7 +132,7 @@ def detach(self: Tensor) -> Tensor:
 
 
 def detach_(self: Tensor) -> Tensor:
-    """Make this tensor a leaf that is not tracked. A view is refused, as its base would still be tracked."""
+    """Make this tensor a leaf that is not tracked. RuntimeError for a view, whose base would still be tracked."""
     if self.base is not None and self.layout.tracked:
         raise RuntimeError(
             "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
@@ -155,9 +155,9 @@ METHODS: dict[str, Any] = {
     "register_post_accumulate_grad_hook": register_post_accumulate_grad_hook,
     "retain_grad": retain_grad,
     "retains_grad": property(lambda self: self.state is not None and self.state.retains_grad),
-    "requires_grad": property(lambda self: self.layout.tracked, _set_requires_grad, doc="Whether autograd tracks this."),
+    "requires_grad": property(lambda self: self.layout.tracked, _set_requires_grad, doc="Whether autograd tracks it."),
     "requires_grad_": requires_grad_,
-    "grad": property(_get_grad, _set_grad, lambda self: _set_grad(self, None), doc="The accumulated gradient, or None."),
+    "grad": property(_get_grad, _set_grad, lambda self: _set_grad(self, None), doc="The accumulated gradient."),
     "grad_fn": property(current_node, doc="The node that made this tensor; None for a leaf."),
     "output_nr": property(_output_nr),
     "detach": detach,

@@ -24,14 +24,22 @@ Entry = Callable[..., Any]
 
 def make_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Entry:
     """The entry for operands of these kinds."""
-    program = operation.program(kinds, attrs)
-    plan = plan_for(operation, program, kinds)
-    run = untracked_entry(plan, [isinstance(k, Layout) for k in kinds])
     needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
+    seen = operation.places(kinds, attrs)
+    if seen is not None:
+        source = kinds[0]
+        assert isinstance(source, Layout)
+        run = _view_entry(source.dtype, seen) if isinstance(seen, Strided) else _views_entry(source.dtype, seen)
+        if not any(needs):
+            return run
+        program = operation.program(kinds, attrs)
+    else:
+        program = operation.program(kinds, attrs)
+        run = untracked_entry(plan_for(operation, program, kinds), [isinstance(k, Layout) for k in kinds])
     differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
     if not any(needs) or not any(differentiable):
         return run
-    return recorder(program, run, needs, differentiable, len(kinds))
+    return recorder(program, run, needs, differentiable)
 
 
 def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind]) -> Plan:
@@ -150,6 +158,15 @@ def _view_entry(dtype: Any, strided: Strided) -> Entry:
     return view
 
 
+def _views_entry(dtype: Any, seen: Sequence[Strided]) -> Entry:
+    views = [_view_entry(dtype, each) for each in seen]
+
+    def split(source: Tensor) -> tuple[Tensor, ...]:
+        return tuple([view(source) for view in views])
+
+    return split
+
+
 # The next three differ only in how many words they pass on. They are written out: one more call or tuple a time is a tenth
 # of an eager operator.
 
@@ -160,7 +177,6 @@ def _unary_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
     assert plan.single is not None
     recipe, fail, free = plan.single.address, plan.fail, free_list(nbytes)
     new, new_storage, pop = Tensor.__new__, Storage.__new__, free.pop
-    profiled = _profiled(plan)
 
     def unary(a: Tensor) -> Tensor:
         try:
@@ -185,7 +201,7 @@ def _unary_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
         tensor.state = None
         return tensor
 
-    return unary if profiled is None else profiled(unary)
+    return unary
 
 
 def _binary_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
@@ -291,6 +307,3 @@ def _general_entry(plan: Plan, new_outputs: Sequence[Any]) -> Entry:
 
     return general
 
-
-def _profiled(plan: Plan) -> None:
-    return None

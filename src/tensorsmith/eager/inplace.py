@@ -12,13 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.autograd.node import Node, _sequence, gradient_edge, set_view_node_rule
-from tensorsmith.core.dtypes import DType, category
-from tensorsmith.core.layout import Layout, contiguous_strides
+from tensorsmith.autograd.node import (
+    Node,
+    _sequence,
+    gradient_edge,
+    opaque_view_message,
+    rebase_history,
+    set_rebase_rule,
+    set_view_node_rule,
+)
+from tensorsmith.autograd.saved import SavedTensor
+from tensorsmith.core.dtypes import DType, category, int64
+from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, covers_once, may_overlap_itself
 from tensorsmith.eager import dispatch
 from tensorsmith.eager.operator import Kind, Operation, Operator, Program
-from tensorsmith.eager.record import OperatorNode, fill_saved, saved_table
+from tensorsmith.eager.record import OperatorNode, note_user_line, save, saved_table
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.graph import Node as Value
@@ -110,88 +119,83 @@ def _make_entry(operation: InplaceOperation, kinds: list[Kind], attrs: dict[str,
     tensor_inputs, params, writes = plan.tensor_inputs, plan.params, operation.writes
     needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
     tracked = any(needs) and all(t.dtype.kind in "fc" for t in targets)
-    saved = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
-    unpack = {(which.kind, which.number): i for i, which in enumerate(saved)}
+    table = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
     others = [i for i, k in enumerate(kinds) if isinstance(k, Layout) and i not in writes]
+    ordered = [w for _, w in sorted(zip(buffers, writes))]  # operands in the order of the plan's new buffers
+    name = operation.name
     run = plan.run
 
+    def write(operands: Sequence[Any]) -> None:
+        words = [operands[i].ptr for i in tensor_inputs]
+        if direct:
+            words += [operands[i].ptr for i in ordered]
+            words += [operands[i] for i in params]
+            run(words)
+            return
+        storages = [Storage(n) for n in plan.new_bytes]
+        words += [s.ptr for s in storages]
+        words += [operands[i] for i in params]
+        run(words)
+        for output, w in zip(plan.outputs, writes):
+            source = words[plan.tensor_inputs.index(output.input)] if output.input is not None else (
+                storages[output.buffer].ptr)
+            _copy(operands[w], int(source), output.strided, output.dtype)
+
     def entry(*operands: Any) -> Any:
-        if modes.grad:
-            for i in writes:
-                check_writable(operation.name, operands[i], tracked)
         for i in others:
             for k in writes:
                 if operands[i].storage is operands[k].storage:
-                    check_overlap(operation.name, operands[i], operands[k])
-        if modes.grad and tracked:
+                    check_overlap(name, operands[i], operands[k])
+        if tracked and modes.grad:
+            for i in writes:
+                check_writable(name, operands[i])
             node = OperatorNode.__new__(OperatorNode)
+            node.program, node.needs, node.output_count, node.table = program, needs, len(writes), table
             node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
-            node.versions = tuple([x.storage.version for x in operands if isinstance(x, Tensor)])
-            before = [operands[w.number].storage.version if w.kind == "input" and isinstance(operands[w.number], Tensor)
-                      else 0 for w in saved]  # fmt: skip
+            node.sequence = next(_sequence)
+            node.attached = None
+            save(node, [w for w in table if w.kind == "input"], operands, ())
+            before, versions = node.saved, node.versions
         else:
             node = None
-        words = [operands[i].ptr for i in tensor_inputs]
-        if direct:
-            by_buffer = {b: operands[w].ptr for b, w in zip(buffers, writes)}
-            words += [by_buffer[b] for b in sorted(by_buffer)]
-            words += [operands[i] for i in params]
-            run(words)
-        else:
-            storages = [Storage(n) for n in plan.new_bytes]
-            words += [s.ptr for s in storages]
-            words += [operands[i] for i in params]
-            run(words)
-            for output, w in zip(plan.outputs, writes):
-                source = words[output.input] if output.input is not None else storages[output.buffer].ptr
-                _copy(operands[w], source, output.strided, output.dtype)
+        write(operands)
         results = [operands[i] for i in writes]
         for target in results:
             target.storage.version += 1
         if node is not None:
-            _record(node, program, needs, saved, unpack, before, operands, results)
+            for number, target in enumerate(results):
+                rebase_history(target, node, number)
+            if len(before) == len(table):
+                node.saved, node.versions = before, versions
+            else:
+                rest = iter(zip(before, versions))
+                pairs = [next(rest) if w.kind == "input" else (SavedTensor(results[w.number], w.number), 0) for w in table]
+                node.saved, node.versions = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+            if modes.anomaly:
+                note_user_line(node)
         return results[0] if len(results) == 1 else tuple(results)
 
     return entry
-
-
-def _record(
-    node: OperatorNode, program: Program, needs: tuple[bool, ...], saved: tuple, unpack: dict, before: list[int],
-    operands: Sequence[Any], results: list[Tensor],
-) -> None:  # fmt: skip
-    node.program = program
-    node.needs = needs
-    node.output_count = len(results)
-    node.sequence = next(_sequence)
-    node.attached = None
-    node.unpack = unpack
-    for number, target in enumerate(results):
-        rebase(target, node, number)
-    inputs = tuple((i, which.number) for i, which in enumerate(saved) if which.kind == "input")
-    fill_saved(node, saved, operands, results, inputs, any(which.kind == "output" for which in saved))
-    if node.versions:  # what was saved is what stood there before the write, so the write itself makes it stale
-        node.versions = tuple([b if w.kind == "input" else v for b, v, w in zip(before, node.versions, saved)])
-    if modes.anomaly:
-        from tensorsmith.autograd.anomaly import user_trace
-
-        node.trace = user_trace()
 
 
 def _copy(target: Tensor, address: int, strided: Strided, dtype: DType) -> None:
     graph = Graph()
     graph.outputs = (graph.add(Primitive.CAST, (graph.input(strided.shape, dtype),), dtype=target.layout.dtype),)
     place = Strided(target.layout.shape, target.layout.strides)
-    plan = build_plan(graph, [strided], {0: place})
-    plan.run([address + strided.offset * 0, target.ptr])
+    plan = build_plan(graph, [strided], {0: place})  # the strides carry the offset
+    plan.run([address, target.ptr])
 
 
-def check_writable(name: str, target: Tensor, tracked: bool) -> None:
+def check_writable(name: str, target: Tensor) -> None:
     """Refuse to write over a leaf that requires a gradient, directly or through a view."""
-    if target.layout.tracked and target.node is None and target.base is None:
-        raise RuntimeError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation.")
-    base = target.base
-    if base is not None and base.layout.tracked and base.node is None:
+    if target.base is None:
+        if target.layout.tracked and target.node is None:
+            raise RuntimeError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation.")
+        return
+    if target.base.layout.tracked and target.base.node is None:
         raise RuntimeError(f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    if target.node is not None and target.node.opaque_views:
+        raise RuntimeError(opaque_view_message(target, "is being"))
 
 
 def check_overlap(name: str, source: Tensor, target: Tensor) -> None:
@@ -218,18 +222,12 @@ def check_overlap(name: str, source: Tensor, target: Tensor) -> None:
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
-def rebase(target: Tensor, node: Node, number: int) -> None:
-    """Make `node` the history of a tensor that was just written."""
+def _rebase_view(target: Tensor, node: Node, number: int) -> None:
+    """Make `node` the history of the base of a view that was just written."""
     base = target.base
-    if base is None:
-        target.node = node
-        target.output_number = number
-        target.layout = target.layout.with_tracking(True)
-        return
-    geometry = geometry_of(target)
+    assert base is not None
     edge = gradient_edge(base)
-    copy_slices = CopySlices(edge, node, number, base.layout, geometry)
-    base.node = copy_slices
+    base.node = CopySlices(edge, node, number, base.layout, geometry_of(target))
     base.output_number = 0
     base.layout = base.layout.with_tracking(True)
     target.layout = target.layout.with_tracking(True)
@@ -245,24 +243,23 @@ def geometry_of(view: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
 
 def _view_of_base(base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
-    flat, scale = _memory_order(base, base_strides)
-    del scale
+    flat = _memory_order(base, base_strides)
     return flat.graph.add(Primitive.AS_STRIDED, (flat,), shape=shape, strides=strides, offset=offset)
 
 
-def _memory_order(base: Value, base_strides: tuple[int, ...]) -> tuple[Value, int]:
+def _memory_order(base: Value, base_strides: tuple[int, ...]) -> Value:
     """The base with its axes in the order of memory, so that it is contiguous as a value."""
     if not covers_once(Strided(base.shape, base_strides)):
         raise NotImplementedError(
             f"the gradient through a view of a tensor with gaps in memory (shape {base.shape}, strides {base_strides})"
         )
     order = sorted(range(base.ndim), key=lambda i: (-base_strides[i], i) if base.shape[i] != 1 else (0, i))
-    return build.permute(base, order), 0
+    return build.permute(base, order)
 
 
 def _write_view(base: Value, value: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
     """The base with the elements of a view replaced."""
-    flat, _ = _memory_order(base, base_strides)
+    flat = _memory_order(base, base_strides)
     order_shape = flat.shape
     graph = base.graph
     index: Value | None = None
@@ -271,7 +268,7 @@ def _write_view(base: Value, value: Value, shape: tuple, strides: tuple, offset:
             continue
         step = build.reshape(graph.iota(extent) * stride, [extent if i == axis else 1 for i in range(len(shape))])
         index = step if index is None else index + step
-    positions = build.broadcast_to(index if index is not None else build.full(graph, (1,) * len(shape), 0, _int64()), shape)
+    positions = build.broadcast_to(index if index is not None else build.full(graph, (1,) * len(shape), 0, int64), shape)
     numel = value.numel
     positions = build.reshape(positions + offset, (numel,))
     linear = build.reshape(flat, (flat.numel,))
@@ -280,12 +277,6 @@ def _write_view(base: Value, value: Value, shape: tuple, strides: tuple, offset:
     order = sorted(range(base.ndim), key=lambda i: (-base_strides[i], i) if base.shape[i] != 1 else (0, i))
     inverse = [order.index(i) for i in range(base.ndim)]
     return build.permute(back, inverse)
-
-
-def _int64() -> DType:
-    from tensorsmith.core.dtypes import int64
-
-    return int64
 
 
 view_of_base = Operator("view_of_base", _view_of_base, node_name="AsStrided")
@@ -335,12 +326,6 @@ def _zeros(tensor: Tensor) -> Tensor:
     return _zeros_like(tensor)
 
 
-class ViewOfBase(OperatorNode):
-    """The node of a view derived anew from its base."""
-
-    __slots__ = ()
-
-
 def _derive(view: Tensor) -> None:
     """Set `view.node` to the view as taken from its base now."""
     base = view.base
@@ -361,4 +346,4 @@ def _derive(view: Tensor) -> None:
 
 
 set_view_node_rule(_derive)
-_ = contiguous_strides
+set_rebase_rule(_rebase_view)

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, of_python_scalar
+from tensorsmith.core.dtypes import DType, float64, of_python_scalar
 from tensorsmith.core.layout import Layout
+from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.ir.vjp import BackwardGraph, vjp
 
@@ -64,6 +65,10 @@ class Operation:
         """The operator's own gradient rule, if it has one."""
         return None
 
+    def places(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Strided | Sequence[Strided] | None:
+        """Where the outputs lie in the memory of the first operand, for an operator that only makes views."""
+        return None
+
     def __call__(self, *operands: Any, **attrs: Any) -> Any:
         from tensorsmith.eager.dispatch import call
 
@@ -79,13 +84,16 @@ class Operator(Operation):
     build(*nodes, **attrs): its graph: one node or a tuple of nodes from the operands' nodes.
     vjp(inputs, outputs, grads, **attrs): its own gradient rule; derived from the graph where absent.
     pointwise: results are laid out as PyTorch lays out elementwise results (the operands' order of axes).
+    geometry(operand, **attrs): of a view operator, where its results lie in the operand's memory: one `Strided` or several.
+        The graph says the same to gradients and tracing; strides of extent-1 axes are PyTorch's only here.
     """
 
     def __init__(
         self, name: str, build: Build, vjp: Override | None = None, *, pointwise: bool = False, fresh: bool = False,
-        node_name: str | None = None,
+        node_name: str | None = None, geometry: Callable[..., Strided | Sequence[Strided]] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
+        self.geometry = geometry
         self.build = build
         self.vjp = vjp
         self.pointwise = pointwise
@@ -108,6 +116,11 @@ class Operator(Operation):
             self._programs[key] = found
         return found
 
+    def places(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Strided | Sequence[Strided] | None:
+        if self.geometry is None or not isinstance(kinds[0], Layout):
+            return None
+        return self.geometry(Strided(kinds[0].shape, kinds[0].strides), **attrs)
+
     def override(self, attrs: dict[str, Any]) -> Any:
         if self.vjp is None:
             return None
@@ -122,8 +135,8 @@ def _argument(graph: Graph, kind: Kind) -> Node:
 
 
 def scalar_dtype(kind: type) -> DType:
-    """dtype of a run-time scalar, by the class of the Python number."""
-    return of_python_scalar(kind(0))
+    """dtype in which a run-time scalar is handed over: a Python float is a double, whatever dtype it promotes to."""
+    return float64 if kind is float else of_python_scalar(kind(0))
 
 
 class BackwardOperator(Operation):

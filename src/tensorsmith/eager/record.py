@@ -1,7 +1,7 @@
 """Recording: one node per operator call, with what its gradient needs.
 
-The node keeps saved inputs as the tensors themselves with the version their storage had, and saved outputs as bare memory
-(the tensor would keep the node alive, and the node the tensor).
+The node keeps saved inputs as the tensors themselves with the version their storage had; everything rarer (outputs,
+tensors under a saved-tensor hook) is a `SavedTensor`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.autograd.node import Node, _sequence, gradient_edge
+from tensorsmith.autograd.saved import FREED, SavedTensor, modified_message
 from tensorsmith.eager.operator import Program
+from tensorsmith.ir.vjp import Saved
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor, make_tensor
+from tensorsmith.tensor.tensor import Tensor
 
 Entry = Callable[..., Any]
+NUMBERS: frozenset[type] = frozenset({float, int, bool})
 
 
 class OperatorNode(Node):
-    """The recorded call of a program. `saved` holds, in the order of the backward operator, tensors, numbers and outputs."""
+    """The recorded call of a program.
 
-    __slots__ = ("program", "needs", "output_count", "saved", "versions", "unpack")  # type: ignore[misc]
+    saved:    tensors, numbers and SavedTensors, in the order of `table`; None once the buffers are freed
+    versions: the storage version of each saved tensor
+    """
+
+    __slots__ = ("program", "needs", "output_count", "table", "saved", "versions")  # type: ignore[misc]
 
     program: Program
     needs: tuple[bool, ...]
+    table: tuple[Saved, ...]
     saved: tuple | None
     versions: tuple
-    unpack: Any
 
     def name(self) -> str:
         return self.program.name
@@ -36,175 +43,177 @@ class OperatorNode(Node):
 
     def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Gradients of the operands, by the program's backward operator."""
-        present = tuple(g is not None for g in grads)
-        if not any(present):
-            return [None] * len(self.edges)
-        backward = self.program.backward(self.needs, present)
-        values = self.saved_values(backward.saved)
-        results = backward(*values, *(grads[i] for i in backward.grad_outputs)) if backward.backward.graph.outputs else ()
-        if isinstance(results, Tensor):
+        backward = self.program.backward(self.needs, tuple([g is not None for g in grads]))
+        if not backward.backward.graph.outputs:
+            return (None,) * len(self.edges)
+        operands = self.saved_values(backward.saved)
+        operands += [grads[i] for i in backward.grad_outputs]
+        results = backward(*operands)
+        if results.__class__ is Tensor:
             results = (results,)
         return [results[k] if k is not None else None for k in backward.results]
 
-    def saved_values(self, wanted: Sequence[Any]) -> list[Any]:
+    def saved_values(self, wanted: Sequence[Saved]) -> list[Any]:
         """The saved operands of a backward, after checking that nobody wrote over them."""
         if self.saved is None:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-                "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
-                f"if you need to access saved tensors after calling backward. ({self.name()})"
-            )
+            raise RuntimeError(FREED)
         values = []
-        for which in wanted:
-            value = self.saved[self.position(which)]
-            if isinstance(value, SavedOutput):
-                value = value.tensor(self)
-            elif isinstance(value, Packed):
-                value = value.unpack_tensor(self)
-            elif isinstance(value, Tensor):
-                self.check(value, self.versions[self.position(which)])
+        table = self.table
+        for position, which in enumerate(wanted):
+            if table[position] is not which and table[position] != which:
+                position = table.index(which)
+            value = self.saved[position]
+            if isinstance(value, Tensor):
+                version = self.versions[position]
+                if value.storage.version != version:
+                    raise RuntimeError(modified_message(value.layout, value.storage.version, version, self.name()))
+            elif isinstance(value, SavedTensor):
+                value = value.get(self)
             values.append(value)
         return values
 
-    def position(self, which: Any) -> int:
-        """Where a saved value stands in `saved`."""
-        return self.unpack[which.kind, which.number]
-
-    def check(self, tensor: Tensor, version: int) -> None:
-        if tensor.storage.version != version:
-            raise RuntimeError(modified_message(tensor.layout, tensor.storage.version, version, self.name()))
-
-
-def modified_message(layout: Any, version: int, expected: int, name: str) -> str:
-    """PyTorch's words for a saved tensor that was written in place."""
-    kind = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long"}.get(
-        layout.dtype.name, layout.dtype.name.capitalize()
-    )
-    return (
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[tensorsmith.{kind}Tensor {list(layout.shape)}], which was saved by {name}, is at version {version}; expected "
-        f"version {expected} instead. Hint: clone the tensor before changing it, or enable anomaly detection to find the "
-        "operation that failed to compute its gradient, with tensorsmith.autograd.set_detect_anomaly(True)."
-    )
-
-
-class SavedOutput:
-    """An output kept for the backward, without the tensor."""
-
-    __slots__ = ("layout", "storage", "ptr", "version", "number")
-
-    def __init__(self, tensor: Tensor, number: int) -> None:
-        self.layout = tensor.layout
-        self.storage = tensor.storage
-        self.ptr = tensor.ptr
-        self.version = tensor.storage.version
-        self.number = number
-
-    def tensor(self, node: OperatorNode) -> Tensor:
-        if self.storage.version != self.version:
-            raise RuntimeError(modified_message(self.layout, self.storage.version, self.version, node.name()))
-        found = make_tensor(self.layout, self.storage, self.ptr)
-        found.node = node
-        found.output_number = self.number
-        return found
-
-
-class Packed:
-    """A value that a saved-tensor hook took over."""
-
-    __slots__ = ("value", "unpack", "output")
-
-    def __init__(self, hooks: tuple, tensor: Tensor, output: int | None) -> None:
-        pack, self.unpack = hooks
-        with_detached = tensor if output is None else make_tensor(tensor.layout.with_tracking(False), tensor.storage, tensor.ptr)
-        self.value = pack(with_detached)
-        self.output = output
-
-    def unpack_tensor(self, node: OperatorNode) -> Tensor:
-        tensor = self.unpack(self.value)
-        if not isinstance(tensor, Tensor):
-            raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor but got " + type(tensor).__name__)
-        if self.output is not None:
-            tensor = make_tensor(tensor.layout.with_tracking(True), tensor.storage, tensor.ptr)
-            tensor.node = node
-            tensor.output_number = self.output
-        return tensor
-
 
 def recorder(
-    program: Program, run: Entry, needs: tuple[bool, ...], differentiable: tuple[bool, ...], count: int
+    program: Program, run: Entry, needs: tuple[bool, ...], differentiable: tuple[bool, ...]
 ) -> Entry:
     """`run` with a node recorded on its differentiable outputs while grad mode is on."""
-    backward = program.backward(needs, differentiable)
-    saved = saved_table(program, needs, differentiable)
-    unpack = {(which.kind, which.number): i for i, which in enumerate(saved)}
-    inputs = tuple((i, which.number) for i, which in enumerate(saved) if which.kind == "input")
-    kept_outputs = any(which.kind == "output" for which in saved)
+    table = saved_table(program, needs, differentiable)
+    saves_nothing = not table
+    plain = all(which.kind == "input" for which in table)
     single = len(differentiable) == 1
     new = OperatorNode.__new__
-    del backward
+    output_count = len(differentiable)
 
-    def record(*operands: Any) -> Any:
+    def record_one(*operands: Any) -> Any:
         result = run(*operands)
         if not modes.grad:
             return result
         node = new(OperatorNode)
         node.program = program
         node.needs = needs
-        node.output_count = len(differentiable)
+        node.output_count = 1
+        node.table = table
         node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
-        node.sequence = next(_sequence)  # after the edges: they lead to smaller numbers
+        node.sequence = next(_sequence)
         node.attached = None
-        node.unpack = unpack
-        results = (result,) if single else result
+        layout = result.layout
+        result.layout = layout.twin or layout.with_tracking(True)
+        result.node = node
+        save(node, table, operands, (result,))
+        if modes.anomaly:
+            note_user_line(node)
+        return result
+
+    # Calls of one and of two operands again, without loops: recording is half the cost of a small operator.
+    first, second = (needs + (False, False))[:2]
+
+    def record_unary(a: Any) -> Any:
+        result = run(a)
+        if not modes.grad:
+            return result
+        node = new(OperatorNode)
+        node.program = program
+        node.needs = needs
+        node.output_count = 1
+        node.table = table
+        node.edges = (gradient_edge(a),)
+        node.sequence = next(_sequence)
+        node.attached = None
+        layout = result.layout
+        result.layout = layout.twin or layout.with_tracking(True)
+        result.node = node
+        if saves_nothing:
+            node.saved = node.versions = ()
+        elif plain and not modes.saved_hooks:
+            node.saved = (a,)
+            node.versions = (a.storage.version,)
+        else:
+            save(node, table, (a,), (result,))
+        if modes.anomaly:
+            note_user_line(node)
+        return result
+
+    def record_binary(a: Any, b: Any) -> Any:
+        result = run(a, b)
+        if not modes.grad:
+            return result
+        node = new(OperatorNode)
+        node.program = program
+        node.needs = needs
+        node.output_count = 1
+        node.table = table
+        node.edges = (gradient_edge(a) if first else None, gradient_edge(b) if second else None)
+        node.sequence = next(_sequence)
+        node.attached = None
+        layout = result.layout
+        result.layout = layout.twin or layout.with_tracking(True)
+        result.node = node
+        if saves_nothing:
+            node.saved = node.versions = ()
+        else:
+            save(node, table, (a, b), (result,))
+        if modes.anomaly:
+            note_user_line(node)
+        return result
+
+    def record_several(*operands: Any) -> Any:
+        results = run(*operands)
+        if not modes.grad:
+            return results
+        node = new(OperatorNode)
+        node.program = program
+        node.needs = needs
+        node.output_count = output_count
+        node.table = table
+        node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
+        node.sequence = next(_sequence)
+        node.attached = None
         for number, tensor in enumerate(results):
             if differentiable[number]:
                 tensor.layout = tensor.layout.with_tracking(True)
                 tensor.node = node
                 tensor.output_number = number
-        fill_saved(node, saved, operands, results, inputs, kept_outputs)
+        save(node, table, operands, results)
         if modes.anomaly:
-            from tensorsmith.autograd.anomaly import user_trace
+            note_user_line(node)
+        return results
 
-            node.trace = user_trace()
-        return result
+    if not single:
+        return record_several
+    return {1: record_unary, 2: record_binary}.get(len(needs), record_one)
 
-    return record
 
-
-def fill_saved(
-    node: OperatorNode, saved: Sequence[Any], operands: Sequence[Any], results: Sequence[Tensor], inputs: Sequence[tuple],
-    kept_outputs: bool,
-) -> None:  # fmt: skip
+def save(node: OperatorNode, table: Sequence[Saved], operands: Sequence[Any], results: Sequence[Tensor]) -> None:
     """Put what the backward needs into the node."""
-    if modes.saved_hooks:
-        hooks = modes.saved_hooks[-1]
-        values = []
-        for which in saved:
-            value = operands[which.number] if which.kind == "input" else results[which.number]
-            if isinstance(value, Tensor):
-                values.append(Packed(hooks, value, which.number if which.kind == "output" else None))
+    hooked = modes.saved_hooks
+    values: list[Any] = []
+    versions: list[int] = []
+    for which in table:
+        if which.kind == "input":
+            value = operands[which.number]
+            if value.__class__ in NUMBERS:
+                versions.append(0)
+            elif hooked:
+                value = SavedTensor(value, None)
+                versions.append(0)
             else:
-                values.append(value)
-        node.saved = tuple(values)
-        node.versions = ()
-        return
-    if not kept_outputs:
-        values = [operands[number] for _, number in inputs]
-    else:
-        values = [
-            operands[which.number] if which.kind == "input" else SavedOutput(results[which.number], which.number)
-            for which in saved
-        ]
+                versions.append(value.storage.version)
+            values.append(value)
+        else:
+            values.append(SavedTensor(results[which.number], which.number))
+            versions.append(0)
     node.saved = tuple(values)
-    node.versions = tuple([v.storage.version if v.__class__ not in _PLAIN else 0 for v in values])
+    node.versions = tuple(versions)
 
 
-_PLAIN = frozenset({float, int, bool, SavedOutput})
+def note_user_line(node: Node) -> None:
+    """Keep the user's line with a node (anomaly mode)."""
+    from tensorsmith.autograd.anomaly import user_trace
+
+    node.trace = user_trace()
 
 
-def saved_table(program: Program, needs: tuple[bool, ...], differentiable: tuple[bool, ...]) -> tuple:
+def saved_table(program: Program, needs: tuple[bool, ...], differentiable: tuple[bool, ...]) -> tuple[Saved, ...]:
     """Everything any backward of this call may need: with all gradients, or with some outputs' missing."""
     found = list(program.backward(needs, differentiable).saved)
     if sum(differentiable) > 1:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tensorsmith.core.dtypes import DType, bool_, of_python_scalar, promote_operands, promote_types
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axes
+from tensorsmith.ir.constants import cast_value
 from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.ir.rules import float_result
 from tensorsmith.scalar.table import TABLE, Fn, Typing
@@ -30,8 +31,12 @@ def _is_weak(operand: Operand) -> bool:
 
 
 def operand_dtype(operand: Operand) -> DType:
-    """dtype of a node, or of a Python number before promotion."""
-    return operand.dtype if isinstance(operand, Node) else of_python_scalar(operand)
+    """dtype of a node, or of a Python number before promotion (a run-time scalar is one: its float is the default's)."""
+    if not isinstance(operand, Node):
+        return of_python_scalar(operand)
+    if operand.op is Primitive.INPUT and operand.attrs["param"] and operand.dtype.kind == "f":
+        return of_python_scalar(0.0)
+    return operand.dtype
 
 
 def promote(operands: Sequence[Operand]) -> DType:
@@ -50,8 +55,8 @@ def cast(x: Operand, dtype: DType, graph: Graph | None = None) -> Node:
         return graph.constant(x, dtype)
     if x.dtype is dtype:
         return x
-    if x.op is Primitive.CONST:
-        return x.graph.constant(x.attrs["value"], dtype)
+    if x.op is Primitive.CONST and not (x.dtype.is_complex or dtype.is_complex):
+        return x.graph.constant(cast_value(x.attrs["value"], x.dtype, dtype), dtype)
     return x.graph.add(Primitive.CAST, (x,), dtype=dtype)
 
 
@@ -154,10 +159,15 @@ def concat(nodes: Sequence[Node], axis: int) -> Node:
 def reduce(x: Node, kind: str, axes: Sequence[int] | None = None, keepdim: bool = False) -> Node:
     """sum, prod, max or min over axes (all by default), argmax or argmin over one.
 
-    Runs of adjacent axes are merged first, the rest is reduced one after the other from the right.
+    Runs of adjacent axes are merged first, the rest is reduced one after the other from the right; for max and min the
+    axes are brought together instead, since the gradient is shared equally among all ties.
     """
     axes = normalise_axes(axes, x.ndim)
     kept_shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    if kind in ("max", "min") and axes and len(axes) <= axes[-1] - axes[0]:
+        kept = [i for i in range(x.ndim) if i not in axes]
+        x = reduce(permute(x, [*kept, *axes]), kind, range(len(kept), x.ndim))
+        return reshape(x, kept_shape) if keepdim else x
     runs: list[list[int]] = []
     for axis in sorted(axes):
         if runs and runs[-1][-1] == axis - 1:

@@ -6,19 +6,23 @@ import math
 
 import numpy as np
 
-from tensorsmith.core.dtypes import DType, compute_dtype, iinfo
+from tensorsmith.core.dtypes import DType, compute_dtype, finfo, iinfo
 from tensorsmith.ir.graph import Node, Primitive
 
 Number = bool | int | float
 
 
-def constant_value(node: Node) -> Number | None:
-    """The number every element of the node has, as kernels see it; None where the node is no (broadcast) constant."""
+def constant_of(node: Node) -> Node | None:
+    """The CONST node whose value every element of the node has; None where the node is no (broadcast) constant."""
     while node.op in (Primitive.RESHAPE, Primitive.EXPAND):
         node = node.inputs[0]
-    if node.op is not Primitive.CONST or node.dtype.is_complex:
-        return None
-    return in_dtype(node.attrs["value"], node.dtype)
+    return node if node.op is Primitive.CONST and not node.dtype.is_complex else None
+
+
+def constant_value(node: Node) -> Number | None:
+    """The number every element of the node has, as kernels see it; None where the node is no (broadcast) constant."""
+    constant = constant_of(node)
+    return None if constant is None else in_dtype(constant.attrs["value"], constant.dtype)
 
 
 def in_dtype(value: Number, dtype: DType) -> Number:
@@ -42,3 +46,18 @@ def cast_value(value: Number, source: DType, target: DType) -> Number:
             return 0
         return limits.min if value <= limits.min else limits.max if value >= limits.max else int(value)
     return value != 0 if target.kind == "b" else in_dtype(value, target)
+
+
+def holds(target: DType, source: DType) -> bool:
+    """Whether every value of `source` is a value of `target`."""
+    if source is target or source.kind == "b":
+        return True
+    if target.kind == "b" or "c" in (source.kind, target.kind):
+        return False
+    if target.kind == "f":
+        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+        if source.kind == "f":
+            wider_range = finfo(target).max >= finfo(source).max and finfo(target).tiny <= finfo(source).tiny
+            return wider_range and digits[target.name] >= digits[source.name]
+        return 8 * source.itemsize - source.is_signed <= digits[target.name]
+    return source.kind != "f" and iinfo(target).min <= iinfo(source).min and iinfo(target).max >= iinfo(source).max

@@ -1,8 +1,8 @@
 """The graph: immutable, interned nodes in pure SSA over a closed set of primitives.
 
-A `Graph` is what one operator, or one compiled function, computes. Nodes are made through `Graph.add`, which infers shape
-and dtype by the primitive's rule (`ir/rules.py`) and returns the existing node where the same one was made before. There is
-no assignment: an in-place operator is a graph whose output is written over its input by the plan.
+A `Graph` is what one operator, or one compiled function, computes. Nodes are made through `Graph.add`, which infers
+shape and dtype by the primitive's rule (`ir/rules.py`) and returns the existing node where the same one was made
+before. There is no assignment: an in-place operator is a graph whose output is written over its input by the plan.
 
 Shapes are concrete: kernels compiled from them are not (their extents are run-time arguments), so one kernel serves all
 sizes while every graph is easy to read.
@@ -67,7 +67,7 @@ POINTWISE = frozenset({Primitive.MAP, Primitive.CAST, Primitive.RANDOM})
 
 
 class Node(Operators):
-    """One value of a graph. Compare nodes with `is`: `==` builds a comparison, as every other operator builds its node."""
+    """One value of a graph. Compare nodes with `is`: `==` builds a comparison, as each operator builds its node."""
 
     __slots__ = ("graph", "index", "op", "inputs", "attrs", "shape", "dtype", "_key")
 

@@ -10,6 +10,7 @@ right by the same rule as memory operands. The reduce axis is never merged and k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tensorsmith.core.dtypes import DType
@@ -70,25 +71,26 @@ def stride_class(stride: int) -> int:
     return stride if stride in (0, 1) else 2
 
 
-def canonicalize(spec: KernelSpec) -> Canonical:
-    """The canonical form of a kernel spec."""
-    body, coordinates = spec.body, []
-    for instr in body:
-        if instr.kind is Kind.INDEX:
-            body, coordinates = _with_coordinates(spec)
-            break
-    outputs = [store.operand.strides for store in spec.stores]
-    columns = [operand.strides for operand in spec.inputs] + coordinates + outputs
-    reduce_axis = spec.reduce_axis
-    # One entry per kept axis: (extent, strides of all operands), sorted outermost first.
+def arrange(
+    domain: Sequence[int],
+    columns: Sequence[Sequence[int]],
+    priority: Sequence[int],
+    without: int | None = None,
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """(extents, strides per operand) over the fewest axes, outermost first, at least one axis.
+
+    columns: each operand's strides per domain axis; priority: operands in the order in which their strides decide the order
+    of the axes; without: an axis to leave out.
+    """
     kept = [
-        (extent, tuple([strides[axis] for strides in columns]))
-        for axis, extent in enumerate(spec.domain)
-        if extent > 1 and axis != reduce_axis
+        (extent, [strides[axis] for strides in columns])
+        for axis, extent in enumerate(domain)
+        if extent > 1 and axis != without
     ]
+    if not kept:  # a lone point is the contiguous kernel at n = 1, whatever its strides say
+        return (1,), ((1,),) * len(columns)
     if len(kept) > 1:
-        first_output = len(columns) - len(outputs)
-        kept.sort(key=lambda entry: [-abs(s) for s in entry[1][first_output:] + entry[1][:first_output]])
+        kept.sort(key=lambda entry: [-abs(entry[1][k]) for k in priority])
         merged = [kept[0]]
         for extent, strides in kept[1:]:
             outer_extent, outer_strides = merged[-1]
@@ -99,16 +101,30 @@ def canonicalize(spec: KernelSpec) -> Canonical:
             else:
                 merged[-1] = (outer_extent * extent, strides)
         kept = merged
-    # A lone point is the contiguous kernel at n = 1, whatever its strides say.
-    extents, rows = zip(*kept) if kept else ((1,), ((1,) * len(columns),))
-    inner = tuple([s if s == 0 or s == 1 else 2 for s in rows[-1]])
+    extents, rows = zip(*kept)
+    return extents, tuple(zip(*rows))
+
+
+def canonicalize(spec: KernelSpec) -> Canonical:
+    """The canonical form of a kernel spec."""
+    body, coordinates = spec.body, []
+    for instr in body:
+        if instr.kind is Kind.INDEX:
+            body, coordinates = _with_coordinates(spec)
+            break
+    outputs = [store.operand.strides for store in spec.stores]
+    columns = [operand.strides for operand in spec.inputs] + coordinates + outputs
+    reduce_axis = spec.reduce_axis
+    first_output = len(columns) - len(outputs)
+    priority = [*range(first_output, len(columns)), *range(first_output)]
+    extents, strides = arrange(spec.domain, columns, priority, reduce_axis)
+    inner = tuple([s if s == 0 or s == 1 else 2 for s in [operand[-1] for operand in strides]])
     if reduce_axis is None:
         reduce_extent, reduce_strides, along = 0, (), ()
     else:
         reduce_extent = spec.domain[reduce_axis]
-        reduce_strides = tuple([strides[reduce_axis] for strides in columns])
+        reduce_strides = tuple([operand[reduce_axis] for operand in columns])
         if reduce_extent == 1:  # likewise, where the operand varies along the axis at all
-            first_output = len(columns) - len(outputs)
             varies = [s != 0 for s in reduce_strides[:first_output]] + [not store.row for store in spec.stores]
             reduce_strides = tuple([int(v) for v in varies])
         along = tuple([s if s == 0 or s == 1 else 2 for s in reduce_strides])
@@ -124,4 +140,4 @@ def canonicalize(spec: KernelSpec) -> Canonical:
         along,
         len(extents) > 1,
     )
-    return Canonical(structure, tuple(extents), tuple(zip(*rows)), reduce_extent, reduce_strides)
+    return Canonical(structure, extents, strides, reduce_extent, reduce_strides)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from tensorsmith.ir.graph import Graph
 from tensorsmith.ir.verify import VerificationError, verify
-from tensorsmith.passes.rewrites import UNSAFE
-from tensorsmith.passes.simplify import rewrite, simplify
+from tensorsmith.passes.simplify import simplify
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Report:
 
 SIMPLIFY = Pass("simplify", lambda graph, fired: simplify(graph, fired=fired))
 # Changes floating-point results; not among the default passes.
-FAST_MATH = Pass("fast-math", lambda graph, fired: simplify(rewrite(graph, UNSAFE, fired), unsafe=True, fired=fired))
+FAST_MATH = Pass("fast-math", lambda graph, fired: simplify(graph, unsafe=True, fired=fired))
 
 DEFAULT: tuple[Pass, ...] = (SIMPLIFY,)
 

@@ -1,8 +1,8 @@
 """The table of local rewrites: each looks at one node and returns a better one that means the same, or None.
 
-SAFE rewrites keep every bit of every result, NaN, infinities and signed zeros included (a constant folded through an
-elementary function is the correctly rounded one). UNSAFE rewrites change floating-point results in the last bits or at
-special values and run only where they are asked for.
+SAFE rewrites keep every result, NaN, infinities and signed zeros included; where a kernel only approximates (constants
+folded through an elementary function, x ** 2) they give the correctly rounded value. UNSAFE rewrites change results in
+the last bits or at special values and run only where they are asked for.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tensorsmith.core.dtypes import DType, compute_dtype, finfo, iinfo, uint64
-from tensorsmith.ir.build import cast, flip, full, map_, permute, reshape, slice_, where
-from tensorsmith.ir.constants import cast_value, constant_value, in_dtype
+from tensorsmith.core.dtypes import compute_dtype, finfo, uint64
+from tensorsmith.ir.build import broadcast_to, cast, flip, full, map_, permute, reshape, slice_, where
+from tensorsmith.ir.constants import cast_value, constant_of, constant_value, holds, in_dtype
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import TABLE, Fn
 
@@ -35,7 +35,7 @@ class Rule:
 def fold(node: Node) -> Node | None:
     """A scalar function of constants, computed by the scalar table in the node's dtype."""
     fn = node.attrs["fn"]
-    if node.dtype.is_complex or node.dtype is uint64 or fn is Fn.NEXTAFTER:  # whose value is of the dtype, not of numbers
+    if node.dtype.is_complex or node.dtype is uint64 or fn is Fn.NEXTAFTER:  # nextafter depends on the dtype
         return None
     values = [constant_value(operand) for operand in node.inputs]
     if any(value is None for value in values):
@@ -57,8 +57,8 @@ def fold_cast(node: Node) -> Node | None:
 
 def view_of_constant(node: Node) -> Node | None:
     """A view of a broadcast constant is the constant broadcast to the view's shape."""
-    value = constant_value(node.inputs[0])
-    return None if value is None else full(node.graph, node.shape, value, node.dtype)
+    constant = constant_of(node.inputs[0])
+    return None if constant is None else broadcast_to(constant, node.shape)
 
 
 # ------------------------------------------------------------------------------------------------------------ algebra
@@ -104,14 +104,9 @@ def cancel(fn: Fn, inner: Fn) -> Rewrite:
     return rewrite
 
 
-def ignore(inner: Fn) -> Rewrite:
-    """f(inner(x)) is f(x)."""
-
-    def rewrite(node: Node) -> Node | None:
-        x = node.inputs[0]
-        return map_(node.attrs["fn"], x.inputs[0]) if _map_of(x, inner) else None
-
-    return rewrite
+def absolute_of_negative(node: Node) -> Node | None:
+    x = node.inputs[0]
+    return map_(Fn.ABS, x.inputs[0]) if _map_of(x, Fn.NEG) and node.dtype.is_signed else None
 
 
 def idempotent(node: Node) -> Node | None:
@@ -153,7 +148,9 @@ def divide_by_power_of_two(node: Node) -> Node | None:
         return None
     inverse = 1.0 / value
     smallest = finfo(compute_dtype(node.dtype)).smallest_normal
-    return a * inverse if abs(value) >= smallest and abs(inverse) >= smallest else None
+    if abs(value) < smallest or abs(inverse) < smallest:
+        return None
+    return map_(Fn.MUL, a, full(node.graph, node.shape, inverse, node.dtype))
 
 
 def small_power(node: Node) -> Node | None:
@@ -190,21 +187,6 @@ def absorbing(value: bool) -> Rewrite:
 
 
 # -------------------------------------------------------------------------------------------------------------- casts
-
-
-def holds(target: DType, source: DType) -> bool:
-    """Whether every value of `source` is a value of `target`."""
-    if source is target or source.kind == "b":
-        return True
-    if target.kind == "b" or "c" in (source.kind, target.kind):
-        return False
-    if target.kind == "f":
-        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-        if source.kind == "f":
-            wider_range = finfo(target).max >= finfo(source).max and finfo(target).tiny <= finfo(source).tiny
-            return wider_range and digits[target.name] >= digits[source.name]
-        return 8 * source.itemsize - source.is_signed <= digits[target.name]
-    return source.kind != "f" and iinfo(target).min <= iinfo(source).min and iinfo(target).max >= iinfo(source).max
 
 
 def cast_of_cast(node: Node) -> Node | None:
@@ -296,12 +278,12 @@ def single_part(node: Node) -> Node | None:
     return parts[0] if len(parts) == 1 else node.graph.add(Primitive.CONCAT, parts, axis=axis)
 
 
-def over_one_element(node: Node) -> Node | None:
-    """Reducing or scanning an axis of extent 1."""
-    x = node.inputs[0]
-    if x.shape[node.attrs["axis"]] != 1:
+def over_one_element(node: Node, sums: bool = False) -> Node | None:
+    """Reducing or scanning an axis of extent 1; a sum of floats starts from 0.0, which -0.0 does not survive."""
+    x, kind = node.inputs[0], node.attrs["kind"]
+    if x.shape[node.attrs["axis"]] != 1 or (kind in ("sum", "logsumexp") and node.dtype.kind in "fc" and not sums):
         return None
-    return full(node.graph, node.shape, 0, node.dtype) if node.attrs["kind"].startswith("arg") else x
+    return full(node.graph, node.shape, 0, node.dtype) if kind.startswith("arg") else x
 
 
 # ------------------------------------------------------------------------------------------------------- float-unsafe
@@ -329,7 +311,9 @@ def equal_operands(value: int) -> Rewrite:
 def divide_by_constant(node: Node) -> Node | None:
     a, b = node.inputs
     value = constant_value(b)
-    return a * (1.0 / value) if isinstance(value, float) and value != 0.0 else None
+    if not isinstance(value, float) or value == 0.0:
+        return None
+    return map_(Fn.MUL, a, full(node.graph, node.shape, 1.0 / value, node.dtype))
 
 
 def reassociate(node: Node) -> Node | None:
@@ -365,7 +349,6 @@ SAFE: tuple[Rule, ...] = (
     Rule("x + 0 of integers", Fn.ADD, neutral_of_integers),
     Rule("x - 0", Fn.SUB, neutral(None, 0.0)),
     Rule("x * 1", Fn.MUL, neutral(1, 1)),
-    Rule("x / 1", Fn.DIV, neutral(None, 1)),
     Rule("x * -1", Fn.MUL, times_minus_one),
     Rule("x / 2**k", Fn.DIV, divide_by_power_of_two),
     Rule("x ** small", Fn.POW, small_power),
@@ -376,7 +359,7 @@ SAFE: tuple[Rule, ...] = (
     Rule("a - -b", Fn.SUB, sub_of_negative),
     Rule("-a * -b", Fn.MUL, both_negative),
     Rule("-a / -b", Fn.DIV, both_negative),
-    Rule("|-x|", Fn.ABS, ignore(Fn.NEG)),
+    Rule("|-x|", Fn.ABS, absolute_of_negative),
     *(Rule("f(f(x))", fn, idempotent) for fn in (Fn.ABS, Fn.RELU, Fn.FLOOR, Fn.CEIL, Fn.TRUNC, Fn.ROUND)),
     Rule("where decided", Fn.WHERE, decided_where),
     Rule("where not", Fn.WHERE, where_of_not),
@@ -402,6 +385,8 @@ SAFE: tuple[Rule, ...] = (
 UNSAFE: tuple[Rule, ...] = (
     Rule("x + 0", Fn.ADD, neutral_zero),
     Rule("x - 0 of either sign", Fn.SUB, neutral_zero),
+    Rule("sum one element", Primitive.REDUCE, lambda node: over_one_element(node, sums=True)),
+    Rule("sum one element", Primitive.SCAN, lambda node: over_one_element(node, sums=True)),
     Rule("x * 0", Fn.MUL, times_zero),
     Rule("x - x", Fn.SUB, equal_operands(0)),
     Rule("x / x", Fn.DIV, equal_operands(1)),

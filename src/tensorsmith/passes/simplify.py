@@ -44,7 +44,7 @@ def without_dead_code(graph: Graph) -> Graph:
 
 
 def _settled(node: Node, by_subject: _Subjects, fired: Counter[str] | None) -> Node:
-    """The node after as many rewrites as apply. Each makes it smaller or brings it closer to a constant, so they end."""
+    """The node after as many rewrites as apply; each makes it simpler, so they end."""
     while True:
         subject = node.attrs["fn"] if node.op is Primitive.MAP else node.op
         for rule in by_subject.get(subject, ()):

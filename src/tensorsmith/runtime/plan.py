@@ -14,6 +14,7 @@ from typing import Any
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
+from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.steps import ANCHOR_STEPS, KernelStep, PythonStep, Step, fused_step
 from tensorsmith.targets.cpu import launch as launching
@@ -130,6 +131,8 @@ class _Builder:
             for node in group.roots:
                 if node not in self.word_of:
                     self.offset_of[node] = temporaries.take(node.numel * node.dtype.itemsize)
+            if all(node.numel == 0 for node in group.roots):
+                continue  # nothing to compute
             anchor = group.anchor
             made = ANCHOR_STEPS[anchor.op](self.fusion, group) if anchor is not None else [fused_step(self.fusion, group)]
             for request in made:
@@ -219,6 +222,7 @@ def build_plan(
 
     outputs: strides that output number k must be written with; the others are the plan's choice (contiguous, or a view).
     """
+    graph = prepare_reductions(graph)
     while True:
         placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
         required = {graph.outputs[k]: seen for k, seen in (outputs or {}).items()}

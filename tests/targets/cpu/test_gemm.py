@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from tensorsmith.core import dtypes
+from tensorsmith.targets.cpu import launch, pool
 from tensorsmith.targets.cpu.gemm import MatmulKernel, plan_matmul
 from tensorsmith.targets.cpu.machine import NAMES, Machine, machine, select
+from tensorsmith.targets.cpu.recipe import Recipe
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32)
 
@@ -38,7 +40,9 @@ def execute(kernel: MatmulKernel, a, b, c, bias=None, reverse: bool = False) -> 
     workspace = np.full(kernel.workspace_bytes + 128, 0xFF, np.uint8)
     start = -_address(workspace) % 64
     given = {"A": a, "B": b, "C": c, "bias": bias}
-    words = [_address(workspace) + start if name == "workspace" else _address(given[name]) for name in kernel.launch_order]
+    words = [
+        _address(workspace) + start if name == "workspace" else _address(given[name]) for name in kernel.launch_order
+    ]
     words += [0, *kernel.constants]
     block = (ctypes.c_int64 * len(words))(*words)
     entry = _ENTRY(kernel.function_address)
@@ -87,7 +91,8 @@ def close(result, expected, K, eps) -> None:
 
 SHAPES = [
     (1, 1, 1), (2, 2, 2), (1, 37, 70), (3, 16, 5), (5, 33, 17), (8, 100, 129), (9, 31, 64), (13, 17, 3),
-    (29, 50, 515), (61, 97, 33), (145, 70, 530), (12, 32, 1), (1, 1030, 300), (7, 520, 260), (33, 1, 19), (600, 40, 140),
+    (29, 50, 515), (61, 97, 33), (145, 70, 530), (12, 32, 1), (1, 1030, 300), (7, 520, 260), (33, 1, 19),
+    (600, 40, 140),
 ]  # fmt: skip
 
 
@@ -107,7 +112,16 @@ def test_float32_all_transpositions(isa, ta, tb):
 def test_other_floating_dtypes(isa, dtype):
     rng = np.random.default_rng(2)
     eps = {8: 4e-16}.get(np.dtype(dtype).itemsize) or (6e-4 if dtype is np.float16 else 5e-3)
-    for M, N, K in [(1, 1, 1), (2, 3, 4), (5, 70, 33), (29, 50, 515), (14, 17, 40), (1, 300, 64), (40, 90, 2), (3, 40, 0)]:
+    for M, N, K in [
+        (1, 1, 1),
+        (2, 3, 4),
+        (5, 70, 33),
+        (29, 50, 515),
+        (14, 17, 40),
+        (1, 300, 64),
+        (40, 90, 2),
+        (3, 40, 0),
+    ]:
         for ta in (False, True):
             for tb in (False, True):
                 a, b = operand(rng, 2, M, K, ta, dtype, 1), operand(rng, 2, K, N, tb, dtype, 1)
@@ -237,9 +251,13 @@ def test_nan_and_infinity_propagate():
 
 
 def test_aliasing_row_strides_and_several_chunks():
-    """Shapes that copy A, pack B in slots, block K and split rows and columns; any order of chunks gives the same bits."""
+    """Shapes that copy A, pack B, block K and split rows and columns; any order of chunks gives the same bits."""
     rng = np.random.default_rng(9)
-    for M, N, K, ta, tb in [(700, 300, 1024, False, False), (700, 300, 1100, True, True), (300, 1500, 600, True, False)]:
+    for M, N, K, ta, tb in [
+        (700, 300, 1024, False, False),
+        (700, 300, 1100, True, True),
+        (300, 1500, 600, True, False),
+    ]:
         a, b = operand(rng, 1, M, K, ta), operand(rng, 1, K, N, tb)
         result = multiply(a, b)
         close(result, a.astype(np.float64) @ b, K, 2e-7)
@@ -302,26 +320,41 @@ def test_loops_and_text_can_be_printed():
     assert "define void @blocks" in kernel.text
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2] if pool.supported()[0] else [1])
 def test_through_the_launcher_on_any_number_of_threads(threads):
-    from tensorsmith.targets.cpu import launch, pool
-    from tensorsmith.targets.cpu.recipe import Recipe
-
     rng = np.random.default_rng(11)
     before = pool.get_num_threads()
-    if threads > 1 and not pool.supported()[0]:
-        pytest.skip(pool.supported()[1])
     pool.set_num_threads(threads)
     try:
-        for M, N, K, tb in [(300, 520, 1024, False), (150, 600, 700, True), (2, 2000, 700, True), (3, 2100, 700, False)]:
+        for M, N, K, tb in [
+            (300, 520, 1024, False),
+            (150, 600, 700, True),
+            (2, 2000, 700, True),
+            (3, 2100, 700, False),
+        ]:
             a, b = operand(rng, 1, M, K, False), operand(rng, 1, K, N, tb)
             serial, c = multiply(a, b), np.full((1, M, N), np.nan, np.float32)
             kernel = plan_matmul(dtypes.float32, 1, M, N, K, _strides(a), _strides(b), _strides(c))
             assert kernel.chunks > 1
             workspace = np.empty(kernel.workspace_bytes + 64, np.uint8)
-            given = {"A": _address(a), "B": _address(b), "C": _address(c), "workspace": (_address(workspace) + 63) & -64}
+            given = {
+                "A": _address(a),
+                "B": _address(b),
+                "C": _address(c),
+                "workspace": (_address(workspace) + 63) & -64,
+            }
             recipe = Recipe(kernel.function_address, kernel.chunks, len(kernel.launch_order), kernel.constants)
             assert launch.launch(recipe.address, *(given[name] for name in kernel.launch_order)) is None
             np.testing.assert_array_equal(c, serial)
     finally:
         pool.set_num_threads(before)
+
+
+def test_rows_of_one_element_batches_are_joined():
+    """A batch of row vectors times one matrix is one multiplication, whatever the row stride says."""
+    rng = np.random.default_rng(12)
+    a, b = operand(rng, 40, 1, 33, False, pad=5), operand(rng, 1, 33, 20, False)
+    wide = np.broadcast_to(b, (40, 33, 20))
+    close(multiply(a, wide), a.astype(np.float64) @ b, 33, 2e-7)
+    plan = plan_matmul(dtypes.float32, 40, 1, 20, 33, (38, 7, 1), (0, 20, 1), (20, 3, 1))
+    assert plan.constants == plan_matmul(dtypes.float32, 1, 40, 20, 33, (0, 38, 1), (0, 20, 1), (0, 20, 1)).constants

@@ -166,15 +166,15 @@ class KernelText:
     Launch words: inputs, outputs, parameters, then the error word, then constant words (`constant_word`).
     """
 
-    def __init__(self, structure: Structure, machine: Machine, name: str, workspace: bool = False) -> None:
+    def __init__(self, structure: Structure, machine: Machine, name: str, lanes: int | None = None) -> None:
         self.structure = structure
         self.machine = machine
         self.function = Function(name, ARGUMENTS)
-        self.lanes = Lanes(self.function, lane_count(structure, machine), machine)
+        self.lanes = Lanes(self.function, lanes or lane_count(structure, machine), machine)
         n_inputs, n_outputs = len(structure.inputs), len(structure.outputs)
         self.operands = n_inputs + structure.coordinates + n_outputs
         self.first_output = n_inputs + structure.coordinates
-        self.launch_words = n_inputs + n_outputs + len(structure.params) + int(workspace)
+        self.launch_words = n_inputs + n_outputs + len(structure.params)
         f = self.function
         self.inputs = [f.word("%args", k, "ptr") for k in range(n_inputs)]
         self.outputs = [f.word("%args", n_inputs + k, "ptr") for k in range(n_outputs)]

@@ -1,8 +1,8 @@
 """A small builder of LLVM IR text: SSA values, address arithmetic with constant folding, loops with carried values.
 
-Values are strings (`%t7`, a literal such as `zeroinitializer`) or Python integers, which fold at build time. Control flow
-is structured (`loop`, `if_`, `branch`, `choose`), so the text never needs repair and the loop structure can be recorded
-while it is written: `Function.structure` holds it as nested lines for `explain`.
+Values are strings (`%t7`, a literal such as `zeroinitializer`) or Python integers, which fold at build time. Control
+flow is structured (`loop`, `if_`, `branch`, `choose`), so the text never needs repair and the loop structure can be
+recorded while it is written: `Function.structure` holds it as nested lines for `explain`.
 
     f = Function("copy", [("ptr", "source"), ("ptr", "target"), ("i64", "count")])
     with f.loop(0, "%count", 1, name="i") as step:
@@ -231,7 +231,7 @@ class Function:
         """for index in range(low, high, step), with (type, initial value) pairs carried through phi nodes.
 
         do_while: the body runs before the first test (for loops known to run at least once).
-        name: recorded in the structure when given.
+        name: recorded in the structure when given, with the range unless it says `in` itself.
         """
         before = self._block
         head, body, latch, done = (self.new_label(p) for p in ("head", "body", "latch", "done"))
@@ -248,7 +248,8 @@ class Function:
             self.do(f"br i1 {inside}, label %{body}, label %{done}")
             self.place(body)
         if name:
-            with self.nested(f"for {name} in {_range_text(low, high, step)}:"):
+            where = name if " in " in name else f"{name} in {_range_text(low, high, step)}"
+            with self.nested(f"for {where}:"):
                 yield loop
         else:
             yield loop

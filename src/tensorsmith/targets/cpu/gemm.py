@@ -170,7 +170,8 @@ def _plan_rows(
     if method == "dot":
         tiles = _ceil(p.M, gemm_dot.TILE_ROWS[pieces.machine.name])
         rows, more = divmod(p.M, tiles)
-        piece, names = pieces.dot(rows, more > 0, function, large), gemm_dot.WORDS
+        names: tuple[str, ...] = gemm_dot.WORDS
+        piece = pieces.dot(rows, more > 0, function, large)
         unit = gemm_dot.group_columns(rows + (more > 0), pieces.machine.name, pieces.lanes)
     else:
         piece, names, unit = pieces.stream(p.M, function, large), gemm_stream.WORDS, _STREAM_COLUMNS
@@ -206,6 +207,8 @@ def _canonical(
 ) -> _Problem:
     """Strides of extents of one made convenient; batches that are rows of one larger A joined to it."""
     p = _Problem(batch, M, N, K, a[0], a[1], a[2], b[0], b[1], b[2], c[0], c[1])
+    if M == 1:
+        p.a_row, p.c_row = p.a_batch, p.c_batch
     if batch > 1 and p.b_batch == 0 and p.c_batch == M * p.c_row and (p.a_batch == M * p.a_row):
         p.batch, p.M = 1, batch * M
     if p.batch == 1:

@@ -25,7 +25,7 @@ WORDS = (
     "units", "units_per_chunk", "row_parts", "column_parts", "part_tiles", "part_columns",
     "k_block", "row_block_tiles", "column_block",
     "a_batch", "a_row", "a_k", "b_batch", "b_k", "b_column", "c_batch", "c_row",
-    "pack", "pack_all", "pack_stride", "panel_bytes", "panel_offset",  # packing function and its stride; slots of panels
+    "pack", "pack_all", "pack_stride", "panel_bytes", "panel_offset",  # packing function, its stride; slots of panels
     "copy", "copy_transposed", "copy_stride",  # copying function or 0; whether A's unit stride is along its rows
     "workspace_stride", "accumulate",
     "big_wide", "small_wide", "big_narrow", "small_narrow",  # tile functions: rows base + 1 or base, two vectors or one
@@ -42,7 +42,9 @@ def entry_name(bias: bool, workspace: bool) -> str:
 def entry_function(target: str, bias: bool, workspace: bool) -> Function:
     """An entry of the kernel ABI that unpacks its launch words and calls `target`."""
     f = Function(entry_name(bias, workspace), [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
-    words = [name for name in _LAUNCH if name in "ABC" or (name == "bias" and bias) or (name == "workspace" and workspace)]
+    words = [
+        name for name in _LAUNCH if name in "ABC" or (name == "bias" and bias) or (name == "workspace" and workspace)
+    ]
     loaded = {name: f.load("ptr", f.offset("%args", 8 * i), 8) for i, name in enumerate(words)}
     pointers = ", ".join(f"ptr {loaded.get(name, 'null')}" for name in _LAUNCH)
     constants = f.offset("%args", 8 * (len(words) + 1))
@@ -86,7 +88,7 @@ def blocks_function(vectors: Vectors) -> Function:
 
     unit0 = f.mul("%chunk", w["units_per_chunk"])
     unit1 = f.minimum(f.add(unit0, w["units_per_chunk"]), w["units"])
-    with f.loop(unit0, unit1, 1, name="unit (batch, row part, column part)") as unit:
+    with f.loop(unit0, unit1, 1, name="unit in units of this chunk (batch, row part, column part)") as unit:
         row_unit = f.value(f"udiv i64 {unit.index}, {w['column_parts']}")
         column_part = f.sub(unit.index, f.mul(row_unit, w["column_parts"]))
         batch = f.value(f"udiv i64 {row_unit}, {w['row_parts']}")
@@ -98,16 +100,18 @@ def blocks_function(vectors: Vectors) -> Function:
         tile1 = f.minimum(f.add(tile0, w["part_tiles"]), w["tiles"])
         column0 = f.mul(column_part, w["part_columns"])
         column1 = f.minimum(f.add(column0, w["part_columns"]), w["N"])
-        with f.loop(column0, column1, w["column_block"], name="column block") as j:
+        with f.loop(column0, column1, w["column_block"], name="j in columns of the part, step column_block") as j:
             columns = f.minimum(w["column_block"], f.sub(column1, j.index))
-            with f.loop(0, w["K"], w["k_block"], do_while=True, name="k block") as k:
+            with f.loop(0, w["K"], w["k_block"], do_while=True, name="k in range(0, K, k_block)") as k:
                 depth = f.minimum(w["k_block"], f.sub(w["K"], k.index))
                 first = f.compare("eq", k.index, 0)
                 last = f.compare("sge", f.add(k.index, depth), w["K"])
                 adds = f.value(f"or i1 {accumulate}, {f.value(f'xor i1 {first}, true')}")
                 flags = f.add(f.select(adds, "i64", ACCUMULATE, 0), f.select(last, "i64", FINISH, 0))
                 with_bias = f.value(f"and i1 {first}, {has_bias}")
-                with f.loop(tile0, tile1, w["row_block_tiles"], name="row block") as t:
+                with f.loop(
+                    tile0, tile1, w["row_block_tiles"], name="i in row tiles of the part, step row_block_tiles"
+                ) as t:
                     end = f.minimum(f.add(t.index, w["row_block_tiles"]), tile1)
                     row0 = row_of(t.index)
                     rows = f.sub(row_of(end), row0)
@@ -137,7 +141,7 @@ def blocks_function(vectors: Vectors) -> Function:
                     a_small = f.offset(a, f.mul(big_rows, a_row))
                     c_rows = f.offset(c0, f.mul(row0, w["c_row"]))
                     first_block = f.compare("eq", t.index, tile0)
-                    with f.loop(0, columns, panel, name="panel") as p:
+                    with f.loop(0, columns, panel, name="p in panels of the column block") as p:
                         width = f.minimum(panel, f.sub(columns, p.index))
                         column = f.add(j.index, p.index)
                         source = f.offset(b0, f.add(f.mul(k.index, w["b_k"]), f.mul(column, w["b_column"])))

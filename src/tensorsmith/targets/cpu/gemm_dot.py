@@ -71,10 +71,10 @@ class _Tile:
         f = self.f
         a_bases = self.a_rows.bases(a)
         groups = f.add(low, f.mul(f.value(f"udiv i64 {f.sub(high, low)}, {self.group}"), self.group))
-        with f.loop(low, groups, self.group, name="columns") as column:
+        with f.loop(low, groups, self.group, name=f"j in groups of {self.group} columns") as column:
             self._columns(self.group, column.index, a_bases, b, c)
         if self.group > 1:
-            with f.loop(groups, high, 1, name="column") as column:
+            with f.loop(groups, high, 1, name="j in columns left over") as column:
                 self._columns(1, column.index, a_bases, b, c)
 
     def _columns(self, count: int, column: Value, a: list[str], b0: str, c0: str) -> None:
@@ -86,7 +86,8 @@ class _Tile:
         sums, pointers = out[: cells * self.unroll], out[cells * self.unroll :]
         while len(sums) > cells:  # pairwise
             half = len(sums) // (2 * cells) * cells
-            sums = [vectors.plus(f, x, y) for x, y in zip(sums[:half], sums[half:])] + sums[2 * half :]
+            joined: list[Value] = [vectors.plus(f, x, y) for x, y in zip(sums[:half], sums[half:])]
+            sums = joined + sums[2 * half :]
         if self.unroll > 1:
             out = self._run(count, self.runs, self.whole, 1, sums, pointers, len(a))
             sums, pointers = out[:cells], out[cells:]
@@ -110,7 +111,7 @@ class _Tile:
         """Sums and pointers after k from low to high: one set of sums per vector of a step."""
         f, lanes, cells = self.f, self.vectors.lanes, self.rows * count
         carried = [(self.vectors.type, s) for s in sums] + [("ptr", p) for p in pointers]
-        with f.loop(low, high, lanes * each, carried, name="k") as k:
+        with f.loop(low, high, lanes * each, carried, name=f"k in vectors of K, step {each}") as k:
             at = k.carried[cells * each :]
             after: list[Value] = []
             for u in range(each):
@@ -174,7 +175,7 @@ def dot_function(vectors: Vectors, rows: int, more: bool, function: str = "", pr
     emitters = [(count, _Tile(f, vectors, height, shape, w, function, prefetch)) for count, height in tiles]
     unit0 = f.mul("%chunk", w["units_per_chunk"])
     unit1 = f.minimum(f.add(unit0, w["units_per_chunk"]), w["units"])
-    with f.loop(unit0, unit1, 1, name="unit (batch, column part)") as unit:
+    with f.loop(unit0, unit1, 1, name="unit in units of this chunk (batch, column part)") as unit:
         batch = f.value(f"udiv i64 {unit.index}, {w['column_parts']}")
         part = f.sub(unit.index, f.mul(batch, w["column_parts"]))
         column0 = f.mul(part, w["part_columns"])
@@ -182,11 +183,13 @@ def dot_function(vectors: Vectors, rows: int, more: bool, function: str = "", pr
         a0 = f.offset("%A", f.mul(batch, w["a_batch"]))
         b0 = f.offset("%B", f.mul(batch, w["b_batch"]))
         c0 = f.offset("%C", f.mul(batch, w["c_batch"]))
-        with f.loop(column0, column1, w["column_block"], name="column block") as block:
+        with f.loop(
+            column0, column1, w["column_block"], name="block in columns of the part, step column_block"
+        ) as block:
             end = f.minimum(f.add(block.index, w["column_block"]), column1)
             a, c = a0, c0
             for count, tile in emitters:
-                with f.loop(0, w[count], 1, [("ptr", a), ("ptr", c)], name=f"tile of {tile.rows} rows") as t:
+                with f.loop(0, w[count], 1, [("ptr", a), ("ptr", c)], name=f"i in tiles of {tile.rows} rows") as t:
                     tile.span(block.index, end, t.carried[0], b0, t.carried[1])
                     t.next = [
                         f.offset(t.carried[0], f.mul(w["a_row"], tile.rows)),

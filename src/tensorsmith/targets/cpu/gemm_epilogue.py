@@ -1,8 +1,8 @@
 """What may be applied to a tile of results before it is stored.
 
-An epilogue is named by joined words, `bias` first: `bias`, `relu`, `bias_relu`. The bias row is where the sums start, so
-it costs one addition less than adding it; the function is emitted on the registers that hold the tile. Adding an entry
-to `FUNCTIONS` makes a new function available to every kernel of the matrix multiplication.
+An epilogue is named by joined words, `bias` first: `bias`, `relu`, `bias_relu`. The bias row is where the sums start,
+so it costs next to nothing; the function is emitted on the registers that hold the tile. Adding an entry to `FUNCTIONS`
+makes a new function available to every kernel of the matrix multiplication.
 """
 
 from __future__ import annotations

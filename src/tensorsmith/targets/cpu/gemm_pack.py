@@ -35,7 +35,7 @@ def copy_block(vectors: Vectors) -> Function:
             value = vectors.load(f, f.offset(source, f.mul(column, vectors.storage_size)), mask)
             vectors.store(f, value, f.offset(target, f.mul(column, vectors.compute_size)), mask, compute=True)
 
-        with f.loop(0, whole, vectors.lanes, name="column") as column:
+        with f.loop(0, whole, vectors.lanes, name="column in vectors of the row") as column:
             move(column.index, None)
         with f.if_(ragged):
             move(whole, tail)
@@ -66,10 +66,13 @@ def pack_rows(vectors: Vectors) -> Function:
     def whole(masked: bool) -> None:
         even = f.round_down("%K", unroll)
         with f.loop(0, even, unroll, [("ptr", "%B"), ("ptr", "%out")]) as k:
-            copy(unroll, *k.carried, masked=masked)
-            k.next = [f.offset(k.carried[0], rows[unroll]), f.offset(k.carried[1], unroll * PANEL_VECTORS * lanes * size)]
+            copy(unroll, k.carried[0], k.carried[1], masked)
+            k.next = [
+                f.offset(k.carried[0], rows[unroll]),
+                f.offset(k.carried[1], unroll * PANEL_VECTORS * lanes * size),
+            ]
         with f.loop(even, "%K", 1, [("ptr", k.out[0]), ("ptr", k.out[1])]) as k:
-            copy(1, *k.carried, masked=masked)
+            copy(1, k.carried[0], k.carried[1], masked)
             k.next = [f.offset(k.carried[0], rows[1]), f.offset(k.carried[1], PANEL_VECTORS * lanes * size)]
 
     full = f.compare("sge", "%width", PANEL_VECTORS * lanes)
@@ -96,7 +99,7 @@ def pack_transposed(vectors: Vectors) -> Function:
     ragged = f.compare("sgt", rest, 0)
     last = f.sub("%width", 1)
     row_bytes = PANEL_VECTORS * lanes * size
-    with f.loop(0, "%width", lanes, name="column group") as group:
+    with f.loop(0, "%width", lanes, name="j in groups of columns") as group:
         # One pointer per column; past the width the last column again, so that nothing else is read.
         for r in range(lanes):
             column = f.minimum(f.add(group.index, r), last)
@@ -113,7 +116,7 @@ def pack_transposed(vectors: Vectors) -> Function:
             for r, value in enumerate(vectors.transpose(f, rows)):
                 vectors.store(f, value, f.offset(start, r * row_bytes), compute=True)
 
-        with f.loop(0, whole, lanes, name="k") as k:
+        with f.loop(0, whole, lanes, name="k in vectors of K") as k:
             square(k.index, None)
             f.note("panel[k.., columns] = transpose(B[k.., columns])")
         with f.if_(ragged):

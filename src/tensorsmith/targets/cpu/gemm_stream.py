@@ -1,9 +1,9 @@
 """Few rows times a large row-major B: B is read once, in the order it lies in memory, and C stays in the cache.
 
-    C = bias (or 0, or C)
-    for k in K step depth:
-        for columns in vectors:  C[r, columns] += sum over the block of A[r, k] * B[k, columns]
-    C = function(C)
+C = bias (or 0, or C)
+for k in K step depth:
+    for columns in vectors:  C[r, columns] += sum over the block of A[r, k] * B[k, columns]
+C = function(C)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: b
     next_block = f.mul(w["b_k"], depth)
     accumulate = f.compare("ne", w["accumulate"], 0)
     has_bias = f.compare("ne", "%bias", "null", "ptr")
-    with f.loop(unit0, unit1, 1, name="unit (batch, column part)") as unit:
+    with f.loop(unit0, unit1, 1, name="unit in units of this chunk (batch, column part)") as unit:
         batch = f.value(f"udiv i64 {unit.index}, {w['column_parts']}")
         part = f.sub(unit.index, f.mul(batch, w["column_parts"]))
         column0 = f.mul(part, w["part_columns"])
@@ -63,9 +63,9 @@ def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: b
             tail: Mask = tail, ragged: str = ragged,
         ) -> None:  # fmt: skip
             """body(column, address in C, mask) for every vector of every row."""
-            with f.loop(0, rows, 1, [("ptr", c0)], name="row") as row:
+            with f.loop(0, rows, 1, [("ptr", c0)], name="i in rows of C") as row:
                 pointer = row.carried[0]
-                with f.loop(0, whole, lanes, name="column") as column:
+                with f.loop(0, whole, lanes, name="j in vectors of the row") as column:
                     body(column.index, f.offset(pointer, f.mul(column.index, size)), None)
                 with f.if_(ragged):
                     body(whole, f.offset(pointer, f.mul(whole, size)), tail)
@@ -117,7 +117,9 @@ def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: b
 
             def span(low: Value, high: Value, number: int, pointers: list[str]) -> list[str]:
                 carried = [("ptr", p) for p in pointers]
-                with f.loop(low, high, number * lanes, carried, name="columns") as column:
+                with f.loop(
+                    low, high, number * lanes, carried, name=f"j in columns of the part, step {number} x {lanes}"
+                ) as column:
                     sums(column.carried[: len(b_bases)], column.carried[len(b_bases) :], number, None)
                     f.note(f"C[rows, columns] += A[rows, k:k + {count}] @ B[k:k + {count}, columns]")
                     column.next = [f.offset(p, number * vector) for p in column.carried]
@@ -131,9 +133,9 @@ def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: b
                 sums(pointers[: len(b_bases)], pointers[len(b_bases) :], 1, tail)
 
         blocks = f.round_down(w["K"], depth)
-        with f.loop(0, blocks, depth, name="k") as k:
+        with f.loop(0, blocks, depth, name=f"k in blocks of {depth} rows of B") as k:
             step(k.index, depth)
-        with f.loop(blocks, w["K"], 1, name="k") as k:
+        with f.loop(blocks, w["K"], 1, name="k in rows of B left over") as k:
             step(k.index, 1)
         if function:
 

@@ -132,7 +132,10 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
             done = list(sums)
             sums = list(
                 f.choose(
-                    finish, [vectors.type] * cells, lambda: apply(f, vectors, function, done), lambda: done  # noqa: B023
+                    finish,
+                    [vectors.type] * cells,
+                    lambda: apply(f, vectors, function, done),
+                    lambda: done,  # noqa: B023
                 )
             )
             f.note(f"sums = {function}(sums)")

@@ -96,8 +96,8 @@ class Vectors:
         if self.isa == "avx512":
             low = f.select(f.compare("sgt", count, 0), "i64", count, 0)
             few = f.minimum(low, lanes)
-            bits = f.sub(f.value(f"shl i64 1, {few}"), 1)
-            return Mask(f.value(f"bitcast i{lanes} {f.value(f'trunc i64 {bits} to i{lanes}')} to <{lanes} x i1>"))
+            ones = f.sub(f.value(f"shl i64 1, {few}"), 1)
+            return Mask(f.value(f"bitcast i{lanes} {f.value(f'trunc i64 {ones} to i{lanes}')} to <{lanes} x i1>"))
         size = 8 if self.storage_size == 8 else 4
         kind = f"<{lanes} x i{8 * size}>"
         number = count if size == 8 else f.value(f"trunc i64 {f.add(count, 0)} to i32")
@@ -108,7 +108,7 @@ class Vectors:
         return Mask(bits1, f.value(f"sext <{lanes} x i1> {bits1} to {kind}"))
 
     def _vector_mask(self) -> tuple[str, str, str] | None:
-        """AVX2's own masked accesses: intrinsic stem, suffix and mask type, for 4- and 8-byte elements of full width."""
+        """AVX2's own masked accesses for whole vectors of 4- or 8-byte elements: intrinsic stem, suffix, mask type."""
         if self.isa != "avx2" or self.lanes * self.storage_size != 32 or self.storage_size < 4:
             return None
         if self.is_float:
@@ -186,7 +186,7 @@ class Vectors:
     def _short(self) -> str:
         return f"v{self.lanes}{'f' if self.is_float else 'i'}{8 * self.compute_size}"
 
-    # Half types ---------------------------------------------------------------------------------------------------------
+    # Half types -------------------------------------------------------------------------------------------------------
 
     def _widen(self, f: Function, raw: str) -> str:
         """Vector of 16-bit patterns to float32 (exact)."""
@@ -226,7 +226,7 @@ class Vectors:
             return f.value(f"trunc {ints} {f.value(f'lshr {ints} {chosen}, {self._ints(16)}')} to {shorts}")
         magnitude = f.value(f"and {ints} {bits}, {self._ints(0x7FFFFFFF)}")
         sign = f.value(f"and {ints} {f.value(f'lshr {ints} {bits}, {self._ints(16)}')}, {self._ints(0x8000)}")
-        # Normal results: re-bias the exponent, round on the 13 bits that fall off; the carry may reach infinity, rightly.
+        # Normal results: re-bias the exponent, round on the 13 bits that fall off; a carry into infinity is right.
         odd = f.value(f"and {ints} {f.value(f'lshr {ints} {magnitude}, {self._ints(13)}')}, {self._ints(1)}")
         biased = f.value(f"add {ints} {magnitude}, {self._ints(0xFFF - ((127 - 15) << 23))}")
         normal = f.value(f"lshr {ints} {f.value(f'add {ints} {biased}, {odd}')}, {self._ints(13)}")
@@ -244,7 +244,7 @@ class Vectors:
     def _ints(self, number: int) -> str:
         return "<" + ", ".join([f"i32 {number}"] * self.lanes) + ">"
 
-    # Rearrangement --------------------------------------------------------------------------------------------------------
+    # Rearrangement ----------------------------------------------------------------------------------------------------
 
     def shuffle(self, f: Function, a: Value, b: Value, order: Sequence[int]) -> str:
         """Elements of a (0..lanes-1) and b (lanes..) in `order`."""
@@ -276,7 +276,8 @@ class Vectors:
 
         run = 1
         while run < piece:
-            low, high = [], []
+            low: list[int] = []
+            high: list[int] = []
             for start in range(0, lanes, piece):
                 for part, offset in ((low, 0), (high, piece // 2)):
                     for at in range(0, piece // 2, run):
@@ -301,7 +302,7 @@ class Vectors:
     def sum_lanes(self, f: Function, vectors: Sequence[Value]) -> list[str]:
         """Horizontal sums: sum of vector i is lane i % lanes of result i // lanes.
 
-        Each level adds the halves of every segment and joins two vectors, so n sums cost about 2n shuffles, not n log n.
+        Each level adds the halves of every segment and joins two vectors, so n sums take 2n shuffles, not n log n.
         """
         lanes = self.lanes
         results: list[str] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize
 from tensorsmith.kernels.spec import KernelSpec
-from tensorsmith.targets.cpu import pointwise, row
+from tensorsmith.targets.cpu import pointwise, row, transpose
 from tensorsmith.targets.cpu.body import instruction_cost
 from tensorsmith.targets.cpu.build import Function, Line, format_lines, module_text
 from tensorsmith.targets.cpu.compiler import compile_functions
@@ -89,12 +89,7 @@ def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
     """
     machine = machine or default_machine()
     canonical = canonicalize(spec)
-    structure = canonical.structure
-    if spec.reduce_axis is None:
-        schedule = "pointwise"
-    else:
-        schedule = row.choose(canonical)
-        structure = row.compiled_structure(structure, schedule)
+    schedule, canonical, structure = _choose(canonical)
     key = (structure, schedule, machine)
     kernel = _kernels.get(key)
     if kernel is None:
@@ -102,10 +97,26 @@ def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
             kernel = _kernels.get(key)
             if kernel is None:
                 kernel = _kernels[key] = _compile(structure, schedule, spec.name, machine)
-    module = pointwise if spec.reduce_axis is None else row
-    words, chunks = module.constants(canonical, machine) if module is pointwise else row.constants(canonical, schedule, machine)
+    if schedule == "pointwise":
+        words, chunks = pointwise.constants(canonical)
+    elif schedule == "tiled":
+        words, chunks = transpose.constants(canonical)
+    else:
+        words, chunks = row.constants(canonical, schedule)
     moved, flops = _counts(canonical)
     return LoweredKernel(kernel, chunks, words, 0, moved, flops)
+
+
+def _choose(canonical: Canonical) -> tuple[str, Canonical, Structure]:
+    """The schedule, the canonical form it wants, and the structure it compiles."""
+    if not canonical.structure.along:
+        axis = transpose.tile_axis(canonical) if 2 in canonical.structure.inner else None
+        if axis is None:
+            return "pointwise", canonical, canonical.structure
+        turned = transpose.tiled(canonical, axis)
+        return "tiled", turned, turned.structure
+    schedule = row.choose(canonical)
+    return schedule, canonical, row.compiled_structure(canonical.structure, schedule)
 
 
 def _compile(structure: Structure, schedule: str, name: str, machine: Machine) -> CompiledKernel:
@@ -113,6 +124,8 @@ def _compile(structure: Structure, schedule: str, name: str, machine: Machine) -
     function: Function
     if schedule == "pointwise":
         function, launch_words = pointwise.build(structure, machine, symbol)
+    elif schedule == "tiled":
+        function, launch_words = transpose.build(structure, machine, symbol)
     else:
         function, launch_words = row.build(structure, schedule, machine, symbol)
     text = module_text([function])

@@ -292,7 +292,7 @@ def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, 
     return emitter.build(), emitter.kernel.launch_words
 
 
-def constants(canonical: Canonical, machine: Machine) -> tuple[list[int], int]:
+def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words and the number of chunks."""
     structure, extents = canonical.structure, canonical.extents
     sizes = operand_sizes(structure)

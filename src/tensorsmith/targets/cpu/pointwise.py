@@ -102,7 +102,7 @@ def _row(kernel: KernelText, strides: dict[int, Value], offsets: list, low: Valu
     vector_loop(kernel, low, high, unrolling(kernel, structure.inner), step, title="the innermost axis")
 
 
-def constants(canonical: Canonical, machine: Machine) -> tuple[list[int], int]:
+def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words of a pointwise kernel and its number of chunks."""
     structure, extents = canonical.structure, canonical.extents
     sizes = [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]

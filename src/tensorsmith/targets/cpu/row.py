@@ -214,7 +214,7 @@ def operand_sizes(structure: Structure) -> list[int]:
     return [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
 
 
-def constants(canonical: Canonical, schedule: str, machine: Machine) -> tuple[list[int], int]:
+def constants(canonical: Canonical, schedule: str) -> tuple[list[int], int]:
     """The constant words of a row kernel and its number of chunks."""
     structure, extents = canonical.structure, canonical.extents
     if canonical.reduce_extent >= 1 << 31 and any(i.reduction in ("argmax", "argmin") for i in structure.body):
@@ -222,7 +222,7 @@ def constants(canonical: Canonical, schedule: str, machine: Machine) -> tuple[li
     if schedule == "row outer":
         from tensorsmith.targets.cpu import outer_row
 
-        return outer_row.constants(canonical, machine)
+        return outer_row.constants(canonical)
     sizes = operand_sizes(structure)
     rows = math.prod(extents)
     wanted = chunk_count(rows * (canonical.reduce_extent * point_nanoseconds(structure) + 20.0))

@@ -196,7 +196,17 @@ class Lanes:
         return self.function.value(f"getelementptr i8, ptr {pointer}, {self.type('i64')} {steps}")
 
     def gather(self, element: str, pointer: str, stride: str, mask: str | None = None) -> str:
-        """Elements `stride` bytes apart; lanes outside the mask are zero and not touched in memory."""
+        """Elements `stride` bytes apart; lanes outside the mask are zero and not touched in memory.
+
+        Without a mask these are single loads: gather instructions are slower on most CPUs.
+        """
+        if mask is None:
+            vector = "poison"
+            for lane in range(self.count):
+                scalar = self.function.load(element, pointer, size_of(element))
+                vector = self.insert(element, vector, scalar, lane)
+                pointer = self.function.offset(pointer, stride)
+            return vector
         return self.gather_addresses(element, self._addresses(pointer, stride), mask)
 
     def gather_addresses(self, element: str, addresses: str, mask: str | None = None) -> str:
@@ -212,6 +222,11 @@ class Lanes:
 
     def scatter(self, element: str, value: str, pointer: str, stride: str, mask: str | None = None) -> None:
         """Write elements `stride` bytes apart."""
+        if mask is None:
+            for lane in range(self.count):
+                self.function.store(self.extract(element, value, lane), element, pointer, size_of(element))
+                pointer = self.function.offset(pointer, stride)
+            return
         self.function.call(
             "void",
             f"llvm.masked.scatter.{self.mangled(element)}.v{self.count}p0",

@@ -64,7 +64,9 @@ template <typename T> __device__ T floored_remainder(T x, T y) {
     "floor_divide": """
 template <typename T> __device__ T floor_divide(T x, T y) {
     if (y == T(0)) return x / y;
-    const T quotient = (x - floored_remainder(x, y)) / y;  // whole up to rounding: take the nearer neighbour
+    const T remainder = fmod(x, y);
+    T quotient = (x - remainder) / y;  // whole up to rounding: take the nearer neighbour
+    if (remainder != T(0) && (y < T(0)) != (remainder < T(0))) quotient -= T(1);
     T whole = floor(quotient);
     if (quotient - whole > T(0.5)) whole += T(1);
     return whole == T(0) ? copysign(whole, x / y) : whole;

@@ -78,8 +78,9 @@ def _reduce(node: Node, arrays: Arrays) -> np.ndarray:
 
 
 def _scan(node: Node, arrays: Arrays) -> np.ndarray:
-    x = arrays[0]
-    return _REDUCTIONS[node.attrs["kind"]].accumulate(x, node.attrs["axis"], dtype=x.dtype)
+    (x,), kind = arrays, node.attrs["kind"]
+    result = _REDUCTIONS[kind].accumulate(x, node.attrs["axis"], dtype=x.dtype)
+    return result + 0.0 if kind == "sum" and x.dtype.kind in "fc" else result  # sums start from 0.0, not from -0.0
 
 
 def _check_range(node: Node, index: np.ndarray, extent: int) -> None:

@@ -170,6 +170,18 @@ def test_max_shares_equally_among_ties():
     np.testing.assert_array_equal(interpret(backward.graph, values)[0], [2, 0, 2, 2])
 
 
+def test_max_over_axes_apart_shares_among_all_ties():
+    x = np.array([[[1.0, 1.0], [0, 0]], [[1.0, 0], [0, 0]]])
+    graph = build(lambda x: b.reduce(x, "max", (0, 2)), [x])
+    (out,) = interpret(graph, [x])
+    np.testing.assert_array_equal(out, x.max((0, 2)))
+    backward = vjp(graph, (True,))
+    values = backward_values(backward, [x], [out], [np.array([6.0, 12.0])])
+    np.testing.assert_array_equal(interpret(backward.graph, values)[0], [[[2, 2], [3, 3]], [[2, 0], [3, 3]]])
+    kept = build(lambda x: b.reduce(x, "min", (0, 2), keepdim=True), [x])
+    np.testing.assert_array_equal(interpret(kept, [x])[0], x.min((0, 2), keepdims=True))
+
+
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "logsumexp"])
 @pytest.mark.parametrize("shape, axis", [((7,), 0), ((3, 4), 0), ((2, 5, 2), 1), ((2, 1), 1)])
 def test_scan(kind, shape, axis):

@@ -1,0 +1,30 @@
+"""A tensor's memory as a NumPy array, for checks that look at values or disturb them: no version is counted."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.core.layout import layout_of
+from tensorsmith.tensor.tensor import Tensor, empty_tensor
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """The elements where they lie, by the tensor's strides; valid while the tensor lives."""
+    layout = tensor.layout
+    if layout.numel == 0:
+        return np.empty(layout.shape, layout.dtype.numpy)
+    size = layout.dtype.itemsize
+    block = (ctypes.c_char * (layout.extent * size)).from_address(tensor.ptr)
+    flat = np.frombuffer(memoryview(block), layout.dtype.numpy)
+    return np.lib.stride_tricks.as_strided(flat, layout.shape, [s * size for s in layout.strides])
+
+
+def from_array(values: np.ndarray, dtype: DType, tracked: bool = False) -> Tensor:
+    """A new contiguous leaf with these values."""
+    tensor = empty_tensor(dtype, values.shape)
+    as_array(tensor)[...] = values
+    tensor.layout = layout_of(dtype, values.shape, None, tracked)
+    return tensor

@@ -1,0 +1,3 @@
+"""Neural networks."""
+
+from tensorsmith.nn import functional as functional

@@ -1,0 +1,89 @@
+"""Copies of tensors as Python makes them: `copy.copy`, `copy.deepcopy` and `pickle`."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core.dtypes import BY_NAME
+from tensorsmith.core.layout import Layout
+from tensorsmith.ops.creation import array_of
+from tensorsmith.ops.registry import method
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import Tensor, empty_tensor
+
+
+@method("__copy__")
+def shallow_copy(self: Tensor) -> Tensor:
+    """Another leaf over the same memory."""
+    result = _leaf(type(self), self.layout, self.storage, self.ptr)
+    result.__dict__.update(self.__dict__)
+    return result
+
+
+@method("__deepcopy__")
+def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A leaf over a copy of the storage; tensors that share a storage share the copy, and the gradient comes along.
+
+    Raises RuntimeError for a tensor that an operator made: the copy could not stay in its graph.
+    """
+    found = memo.get(id(self))
+    if found is not None:
+        return found
+    if not self.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
+            "Use tensor.clone() to stay in the graph, or tensor.detach() first."
+        )
+    storage = memo.get(id(self.storage))
+    if storage is None:
+        storage = Storage(self.storage.nbytes)
+        ctypes.memmove(storage.ptr, self.storage.ptr, self.storage.nbytes)
+        memo[id(self.storage)] = storage
+    result = memo[id(self)] = _leaf(type(self), self.layout, storage, storage.ptr + (self.ptr - self.storage.ptr))
+    if self.state is not None:
+        if self.state.grad is not None:
+            result.ensure_state().grad = deep_copy(self.state.grad, memo)
+        if self.state.name is not None:
+            result.ensure_state().name = self.state.name
+    if self.__dict__:
+        from copy import deepcopy
+
+        result.__dict__.update(deepcopy(self.__dict__, memo))
+    return result
+
+
+def _leaf(cls: type[Tensor], layout: Layout, storage: Storage, ptr: int) -> Tensor:
+    # Tensor's own __new__: that of a subclass (Parameter) wants data.
+    tensor = Tensor.__new__(cls)
+    tensor.layout, tensor.storage, tensor.ptr = layout, storage, ptr
+    tensor.node, tensor.output_number, tensor.base, tensor.state = None, 0, None, None
+    return tensor
+
+
+def rebuild(cls: type[Tensor], dtype: str, shape: tuple[int, ...], data: bytes, tracked: bool, extra: dict) -> Tensor:
+    """The tensor that `__reduce_ex__` took apart."""
+    found = BY_NAME[dtype]
+    tensor = empty_tensor(found, shape)
+    if data:
+        array_of(tensor)[...] = np.frombuffer(data, found.numpy).reshape(shape)
+    tensor = _leaf(cls, tensor.layout.with_tracking(tracked), tensor.storage, tensor.ptr)
+    tensor.__dict__.update(extra)
+    return tensor
+
+
+def _reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
+    """For pickle: class, dtype, shape, elements in row-major order, whether it is tracked; not the gradient or the graph.
+
+    Raises RuntimeError for a tensor that an operator made.
+    """
+    if not self.is_leaf:
+        raise RuntimeError("a tensor that is part of a graph cannot be pickled; detach() it first")
+    data = np.ascontiguousarray(array_of(self)).tobytes()
+    layout = self.layout
+    return rebuild, (type(self), layout.dtype.name, layout.shape, data, layout.tracked, dict(self.__dict__))
+
+
+Tensor.__reduce_ex__ = _reduce  # type: ignore[method-assign,assignment]

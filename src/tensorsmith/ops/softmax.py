@@ -1,0 +1,144 @@
+"""softmax, log_softmax and softmin: one kernel a row, forward and backward.
+
+With m the maximum of a row,
+
+    softmax(x)_i     = e**(x_i - m) / sum_j e**(x_j - m)         dx = y (g - sum_j g_j y_j)
+    log_softmax(x)_i = x_i - m - log sum_j e**(x_j - m)          dx = g - e**y sum_j g_j
+
+Half-precision rows are computed in float32 and rounded once. A row of -inf alone gives NaN, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.eager.dispatch import FAST, call
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node
+from tensorsmith.ops.checks import axis_of, need_floating
+from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _prepared(name: str, x: Node, dim: int, dtype: DType | None) -> tuple[Node, int]:
+    """The input in the dtype asked for, with at least one axis, and the axis."""
+    if dtype is not None:
+        x = build.cast(x, dtype)
+    need_floating(f"{name}_lastdim_kernel_impl" if dim in (-1, x.ndim - 1) else f"{name}_kernel_impl", x.dtype)
+    axis = axis_of(dim, x.ndim)
+    return (x, axis) if x.ndim else (build.reshape(x, (1,)), axis)
+
+
+def softmax_node(x: Node, axis: int) -> Node:
+    """Softmax along an axis."""
+    exponentials = f.exp(x - build.reduce(x, "max", (axis,), keepdim=True))
+    return exponentials / build.reduce(exponentials, "sum", (axis,), keepdim=True)
+
+
+def log_softmax_node(x: Node, axis: int) -> Node:
+    """The logarithm of softmax along an axis."""
+    shifted = x - build.reduce(x, "max", (axis,), keepdim=True)
+    return shifted - f.log(build.reduce(f.exp(shifted), "sum", (axis,), keepdim=True))
+
+
+def _softmax(x: Node, dim: int, dtype: DType | None) -> Node:
+    row, axis = _prepared("softmax", x, dim, dtype)
+    return build.reshape(softmax_node(row, axis) if row.numel else row, x.shape)
+
+
+def _log_softmax(x: Node, dim: int, dtype: DType | None) -> Node:
+    row, axis = _prepared("log_softmax", x, dim, dtype)
+    return build.reshape(log_softmax_node(row, axis) if row.numel else row, x.shape)
+
+
+def _softmax_gradient(
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], dim: int, dtype: DType | None
+) -> list[Node]:
+    y, g = outputs[0], grads[0]
+    if not y.ndim or not y.numel:
+        return [g * 0]
+    return [y * (g - build.reduce(g * y, "sum", (dim % y.ndim,), keepdim=True))]
+
+
+def _log_softmax_gradient(
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], dim: int, dtype: DType | None
+) -> list[Node]:
+    y, g = outputs[0], grads[0]
+    if not y.ndim or not y.numel:
+        return [g * 0]
+    return [g - f.exp(y) * build.reduce(g, "sum", (dim % y.ndim,), keepdim=True)]
+
+
+def _softmin(x: Node, dim: int, dtype: DType | None) -> Node:
+    row, axis = _prepared("softmax", x, dim, dtype)
+    return build.reshape(softmax_node(-row, axis) if row.numel else row, x.shape)
+
+
+def _softmin_gradient(
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], dim: int, dtype: DType | None
+) -> list[Node]:
+    return [-part for part in _softmax_gradient(inputs, outputs, grads, dim, dtype)]
+
+
+SOFTMAX = Operator("softmax", _softmax, _softmax_gradient)
+LOG_SOFTMAX = Operator("log_softmax", _log_softmax, _log_softmax_gradient)
+SOFTMIN = Operator("softmin", _softmin, _softmin_gradient)
+
+
+def _implicit_dim(ndim: int) -> int:
+    """The axis PyTorch chooses where none is given."""
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def _run(operator: Operator, input: Tensor, dim: int | None, dtype: DType | None) -> Tensor:  # noqa: A002
+    try:
+        entry = FAST.get((operator, input.layout, ("dim", dim), ("dtype", dtype)))
+    except AttributeError:
+        need_tensor(operator.name, input)
+        raise
+    if entry is not None:
+        return entry(input)
+    if dim is None:
+        dim = _implicit_dim(input.ndim)
+    axis_of(dim, input.ndim)
+    return call(operator, (input,), {"dim": dim, "dtype": dtype})
+
+
+@public("softmax")
+def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002 - PyTorch's name
+    """e**x along dim, divided by its sum.
+
+    Any shape; the result has it too, in `dtype` where given (the input is converted first).
+    Raises IndexError for a dim out of range, NotImplementedError for dtypes that are not floating point.
+    """
+    return _run(SOFTMAX, input, dim, dtype)
+
+
+@public("softmax")
+def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
+    """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
+    return _run(LOG_SOFTMAX, input, dim, dtype)
+
+
+def _functional(name: str, operator: Operator) -> None:
+    def function(
+        input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None  # noqa: A002
+    ) -> Tensor:
+        return _run(operator, input, dim, dtype)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = {
+        "softmax": "e**x along dim, divided by its sum; without dim along axis 0 of 1 or 3 axes, else along axis 1.",
+        "log_softmax": "log(softmax(x)) along dim; without dim along axis 0 of 1 or 3 axes, else along axis 1.",
+        "softmin": "softmax(-x) along dim.",
+    }[name]
+    public("softmax", namespace="nn.functional", method=False)(function)
+
+
+_functional("softmax", SOFTMAX)
+_functional("log_softmax", LOG_SOFTMAX)
+_functional("softmin", SOFTMIN)

@@ -1,0 +1,78 @@
+"""Reductions made fit for kernels: empty ones become constants, long ones fall into parts.
+
+A kernel walks at least one point, so a reduction over nothing is its neutral element. A row of many elements in few rows is
+split, so that several threads can work on it and the error of a long sum stays small: n = parts * part (+ a tail), and the
+partial results are reduced again. The partition depends on the shape alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Graph, Node, Primitive, replay
+from tensorsmith.scalar.table import Fn
+
+LONG = 1 << 16  # elements of a row from which it is split
+FEW_ROWS = 16  # ... if there are at most so many rows
+PART = 1 << 13  # elements of one part
+
+_COMBINE = {"sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM}
+_NEUTRAL = {"sum": 0, "prod": 1}
+
+
+def _is_empty(node: Node) -> bool:
+    return node.op is Primitive.REDUCE and node.inputs[0].shape[node.attrs["axis"]] == 0
+
+
+def _is_long(node: Node) -> bool:
+    if node.op is not Primitive.REDUCE or node.attrs["kind"] not in _COMBINE:
+        return False
+    extent = node.inputs[0].shape[node.attrs["axis"]]
+    return extent >= LONG and math.prod(node.shape) <= FEW_ROWS
+
+
+def prepare_reductions(graph: Graph) -> Graph:
+    """The same graph with empty reductions replaced and long ones split; the graph itself where there are none."""
+    nodes = graph.live_nodes()
+    if not any(_is_empty(node) or _is_long(node) for node in nodes):
+        return graph
+    result = Graph()
+    mapping: dict[Node, Node] = {}
+    for node in graph.inputs:
+        mapping[node] = result.input(node.shape, node.dtype, node.attrs["param"])
+    for node in nodes:
+        if node.op is Primitive.INPUT:
+            continue
+        operands = [mapping[x] for x in node.inputs]
+        if _is_empty(node):
+            mapping[node] = _neutral(result, node)
+        elif _is_long(node):
+            mapping[node] = _split(operands[0], node.attrs["kind"], node.attrs["axis"])
+        else:
+            mapping[node] = replay(result, node, operands)
+    result.outputs = tuple(mapping[node] for node in graph.outputs)
+    return result
+
+
+def _neutral(graph: Graph, node: Node) -> Node:
+    kind = node.attrs["kind"]
+    if kind not in _NEUTRAL:
+        raise RuntimeError(f"{kind}: a reduction over no elements has no value (shape {node.inputs[0].shape})")
+    return build.full(graph, node.shape, _NEUTRAL[kind], node.dtype)
+
+
+def _split(x: Node, kind: str, axis: int) -> Node:
+    extent = x.shape[axis]
+    parts = extent // PART
+    main = build.slice_(x, axis, 0, parts * PART)
+    main = build.reshape(main, (*x.shape[:axis], parts, PART, *x.shape[axis + 1 :]))
+    graph = x.graph
+    partial = graph.add(Primitive.REDUCE, (main,), kind=kind, axis=axis + 1)
+    partial = build.reshape(partial, (*x.shape[:axis], parts, *x.shape[axis + 1 :]))
+    total = graph.add(Primitive.REDUCE, (partial,), kind=kind, axis=axis)
+    rest = extent - parts * PART
+    if rest:
+        tail = graph.add(Primitive.REDUCE, (build.slice_(x, axis, parts * PART, rest),), kind=kind, axis=axis)
+        total = graph.add(Primitive.MAP, (total, tail), fn=_COMBINE[kind])
+    return total
