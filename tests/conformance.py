@@ -59,11 +59,12 @@ def main() -> int:
     parser.add_argument("tool", type=Path, help="the script that measures")
     parser.add_argument("--group", action="append", default=[], help="only this group; may be given several times")
     parser.add_argument("--keep", action="store_true", help="write the counts that rose to the kept file")
+    parser.add_argument("--counts", type=Path, default=KEPT, metavar="FILE", help="the kept counts")
     arguments = parser.parse_args()
-    kept: Counts = json.loads(KEPT.read_text())
+    kept: Counts = json.loads(arguments.counts.read_text())
     groups = arguments.group or list(kept)
     if not groups:
-        print(f"{KEPT} keeps no group yet; start with --keep --group NAME", file=sys.stderr)
+        print(f"{arguments.counts} keeps no group yet; start with --keep --group NAME", file=sys.stderr)
         return 1
     found = measure(arguments.tool, groups)
     fell, rose = compare(kept, found)
@@ -72,8 +73,8 @@ def main() -> int:
     for line in rose:
         print(f"rose  {line}")
     if arguments.keep and not fell:
-        KEPT.write_text(json.dumps(dict(sorted((kept | found).items())), indent=2) + "\n")
-        print(f"kept in {KEPT}")
+        arguments.counts.write_text(json.dumps(dict(sorted((kept | found).items())), indent=2) + "\n")
+        print(f"kept in {arguments.counts}")
     elif rose:
         print("keep the new counts with --keep")
     return 1 if fell else 0

@@ -88,6 +88,15 @@ def test_pointwise(fn):
     check(lambda *xs: b.map_(fn, *xs), *arrays, rtol=1e-5, atol=1e-6)
 
 
+def test_a_runtime_scalar_beside_a_zero_dim_value_keeps_its_dtype():
+    graph = Graph()
+    x, exponent = graph.input((), float64), graph.input((), float64, param=True)
+    graph.outputs = (graph.add(Primitive.MAP, (x, exponent), fn=Fn.POW),)
+    backward = vjp(graph, (True, False))
+    (gradient,) = interpret(backward.graph, [np.array(1.7), 3.1, np.array(1.0)])
+    assert gradient == pytest.approx(3.1 * 1.7**2.1, rel=1e-14)
+
+
 def test_relu_of_a_negative_input():
     check(lambda x: b.map_(Fn.RELU, x), np.array([-2.0, -0.1, 0.4]), orders=1)
 

@@ -22,7 +22,7 @@ def leaf_lock(tensor: Tensor) -> threading.RLock:  # type: ignore[valid-type]
     return _locks[(id(tensor) >> 7) & 15]
 
 
-def into_leaf(leaf: Tensor, grads: list[Tensor | None]) -> None:
+def into_leaf(leaf: Tensor, grads: list[Tensor | None], hooks_ran: bool = False) -> None:
     """Run the hooks of a leaf on `grads[0]` and add it into `leaf.grad`.
 
     The gradient comes in the list that alone refers to it, so that a reference count tells whether it may be taken
@@ -30,14 +30,14 @@ def into_leaf(leaf: Tensor, grads: list[Tensor | None]) -> None:
     otherwise it is copied. A later gradient is added in place, or out of place while the backward is recorded.
     """
     state = leaf.ensure_state()
-    if state.hooks:
+    if state.hooks and not hooks_ran:
         grads[0] = call_tensor_hooks(state.hooks, grads[0])
     if grads[0] is not None:
         with _locks[(id(leaf) >> 7) & 15]:
             before = state.grad
             if before is None:
                 state.grad = _owned(grads, leaf.layout)
-            elif modes.grad or before.layout.tracked:
+            elif modes.grad:
                 state.grad = arithmetic.add(before, grads[0])
             else:
                 arithmetic.add_(before, grads[0])

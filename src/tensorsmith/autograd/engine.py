@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from tensorsmith.autograd.accumulate import into_leaf
 from tensorsmith.autograd.anomaly import check_gradients, report_failure
 from tensorsmith.autograd.arithmetic import arithmetic
 from tensorsmith.autograd.hooks import call_node_hooks, call_tensor_hooks, run_tensor_hooks
@@ -91,12 +92,7 @@ def run_towards(
             grads = waiting.pop(node)
             places = captures.get(node)
             if places is not None:
-                if node.attached is not None:
-                    run_tensor_hooks(node.attached, grads)
-                if isinstance(node, AccumulateGrad):
-                    state = node.variable.state
-                    if state is not None and state.hooks:
-                        grads[0] = call_tensor_hooks(state.hooks, grads[0])
+                _run_tensor_hooks(node, grads)
                 for number, place in places:
                     results[place] = grads[number]
             if node not in needed:
@@ -134,13 +130,14 @@ def _apply_carefully(
 ) -> Sequence[Tensor | None]:
     """Run one node with its hooks, with the NaN check of anomaly mode, and where gradients are missing."""
     attached = node.attached
-    if attached is not None:
-        if not hooks_ran:
-            run_tensor_hooks(attached, grads)
-        if attached.pre_hooks:
-            grads[:] = call_node_hooks(attached.pre_hooks, tuple(grads), None)
-    outputs: Sequence[Any]
-    if isinstance(node, AccumulateGrad) or node.accepts_missing or any([g is not None for g in grads]):
+    if not hooks_ran:
+        _run_tensor_hooks(node, grads)
+    if attached is not None and attached.pre_hooks:
+        grads[:] = call_node_hooks(attached.pre_hooks, tuple(grads), None)
+    outputs: Sequence[Any] = ()
+    if isinstance(node, AccumulateGrad):
+        into_leaf(node.variable, grads, hooks_ran=True)
+    elif node.accepts_missing or any([g is not None for g in grads]):
         outputs = node.apply(grads)
     else:
         outputs = (None,) * len(node.edges)
@@ -151,6 +148,16 @@ def _apply_carefully(
     if not keep_graph:
         node.release()
     return outputs
+
+
+def _run_tensor_hooks(node: Node, grads: list[Tensor | None]) -> None:
+    """Hooks of the tensors that a node made; of the leaf, for the node that accumulates into one."""
+    if isinstance(node, AccumulateGrad):
+        state = node.variable.state
+        if state is not None and state.hooks:
+            grads[0] = call_tensor_hooks(state.hooks, grads[0])
+    elif node.attached is not None:
+        run_tensor_hooks(node.attached, grads)
 
 
 def nodes_towards(roots: Sequence[Node], targets: Collection[Node]) -> set[Node]:

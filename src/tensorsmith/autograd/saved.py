@@ -64,11 +64,20 @@ class SavedTensor:
 
             pack, self.unpack = modes.saved_hooks[-1]
             self.edge = gradient_edge(tensor) if output is None else None
+            given = tensor
+            if output is not None:  # an alias: the tensor that the user holds must not live on here
+                given = make_tensor(tensor.layout, self.storage, self.ptr)
+                given.node, given.output_number = tensor.node, output
             before, modes.grad = modes.grad, False
             try:
-                self.tensor = pack(make_tensor(tensor.layout.with_tracking(False), self.storage, self.ptr))
+                self.tensor = pack(given)
             finally:
                 modes.grad = before
+            if self.storage.version != self.version:
+                raise RuntimeError(
+                    "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook "
+                    "can not be modified by in-place operations as this can lead to unexpected side-effects."
+                )
             self.storage = None  # the hook may have moved the values elsewhere
 
     def get(self, node: Node) -> Tensor:

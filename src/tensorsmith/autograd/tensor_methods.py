@@ -10,6 +10,7 @@ from tensorsmith.autograd.backward import GradientEdge, _implicit_root
 from tensorsmith.autograd.backward import backward as run_backward
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks, retain_on
 from tensorsmith.autograd.node import Node, derive_view_node
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor, make_tensor
 
 
@@ -80,6 +81,8 @@ def _get_grad(self: Tensor) -> Tensor | None:
 
 
 def _set_grad(self: Tensor, grad: Tensor | None) -> None:
+    if modes.tracer is not None:
+        modes.tracer.note_grad_set(self)
     if grad is None:
         if self.state is not None:
             self.state.grad = None

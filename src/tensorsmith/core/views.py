@@ -110,6 +110,13 @@ def as_strided(x: Strided, shape: Sequence[int], strides: Sequence[int], offset:
     return Strided(tuple(shape), tuple(strides), x.offset + offset)
 
 
+def extent(x: Strided) -> int:
+    """Elements of memory from the first position to one past the last; 0 where there is no element."""
+    if 0 in x.shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.strides))
+
+
 def covers_once(x: Strided) -> bool:
     """Whether no two positions share an element and none lies in a gap (non-overlapping and dense)."""
     step = 1

@@ -99,7 +99,16 @@ def type_name(dtype: DType) -> str:
     return names.get(dtype.name, dtype.name)
 
 
+Write = Callable[[Sequence[Any]], None]
+
+
 def _make_entry(operation: InplaceOperation, kinds: list[Kind], attrs: dict[str, Any]) -> Callable[..., Any]:
+    targets = check_operands(operation, kinds, attrs)
+    return recording_entry(operation, kinds, attrs, _writer(operation, kinds, attrs, targets))
+
+
+def check_operands(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> list[Layout]:
+    """The layouts written over, after the checks that need no data."""
     inner = operation.operator.program(kinds, attrs)
     targets: list[Layout] = [kinds[i] for i in operation.writes]  # type: ignore[misc]
     for node, target in zip(inner.graph.outputs, targets):
@@ -109,20 +118,21 @@ def _make_entry(operation: InplaceOperation, kinds: list[Kind], attrs: dict[str,
                 f"{operation.name}: unsupported operation: more than one element of the written-to tensor refers to a "
                 "single memory location. Please clone() the tensor before performing the operation."
             )
+    return targets
+
+
+def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str, Any], targets: list[Layout]) -> Write:
+    """What runs the plan: straight over the operands where one kernel does it, through new memory otherwise."""
     program = operation.program(kinds, attrs)
+    writes = operation.writes
     inputs = [Strided(k.shape, k.strides) if isinstance(k, Layout) else None for k in kinds]
     direct = operation.operator.pointwise
     required = {k: Strided(t.shape, t.strides) for k, t in enumerate(targets)} if direct else {}
     plan = build_plan(program.graph, inputs, required)
     direct = direct and len(plan.steps) <= 1 and plan.workspace_bytes == 0
     buffers = [o.buffer for o in plan.outputs]
-    tensor_inputs, params, writes = plan.tensor_inputs, plan.params, operation.writes
-    needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
-    tracked = any(needs) and all(t.dtype.kind in "fc" for t in targets)
-    table = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
-    others = [i for i, k in enumerate(kinds) if isinstance(k, Layout) and i not in writes]
+    tensor_inputs, params = plan.tensor_inputs, plan.params
     ordered = [w for _, w in sorted(zip(buffers, writes))]  # operands in the order of the plan's new buffers
-    name = operation.name
     run = plan.run
 
     def write(operands: Sequence[Any]) -> None:
@@ -140,6 +150,20 @@ def _make_entry(operation: InplaceOperation, kinds: list[Kind], attrs: dict[str,
             source = words[plan.tensor_inputs.index(output.input)] if output.input is not None else (
                 storages[output.buffer].ptr)
             _copy(operands[w], int(source), output.strided, output.dtype)
+
+    return write
+
+
+def recording_entry(
+    operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str, Any], write: Write
+) -> Callable[..., Any]:
+    """The entry around `write`: checks, version, history."""
+    program, writes, name = operation.program(kinds, attrs), operation.writes, operation.name
+    targets: list[Layout] = [kinds[i] for i in writes]  # type: ignore[misc]
+    needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
+    tracked = any(needs) and all(t.dtype.kind in "fc" for t in targets)
+    table = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
+    others = [i for i, k in enumerate(kinds) if isinstance(k, Layout) and i not in writes]
 
     def entry(*operands: Any) -> Any:
         for i in others:
@@ -242,7 +266,8 @@ def geometry_of(view: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     return view.layout.shape, view.layout.strides, offset
 
 
-def _view_of_base(base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+def view_value(base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+    """The elements of a view, from the value of its base."""
     flat = _memory_order(base, base_strides)
     return flat.graph.add(Primitive.AS_STRIDED, (flat,), shape=shape, strides=strides, offset=offset)
 
@@ -257,7 +282,7 @@ def _memory_order(base: Value, base_strides: tuple[int, ...]) -> Value:
     return build.permute(base, order)
 
 
-def _write_view(base: Value, value: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+def written_value(base: Value, value: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
     """The base with the elements of a view replaced."""
     flat = _memory_order(base, base_strides)
     order_shape = flat.shape
@@ -279,8 +304,8 @@ def _write_view(base: Value, value: Value, shape: tuple, strides: tuple, offset:
     return build.permute(back, inverse)
 
 
-view_of_base = Operator("view_of_base", _view_of_base, node_name="AsStrided")
-write_view = Operator("write_view", _write_view, node_name="CopySlices")
+view_of_base = Operator("view_of_base", view_value, node_name="AsStrided")
+write_view = Operator("write_view", written_value, node_name="CopySlices")
 
 
 class CopySlices(Node):

@@ -58,9 +58,9 @@ class Buffer(Tensor):
     data: the tensor whose memory it shares; persistent: whether it is part of `state_dict()`.
     """
 
-    __slots__ = ("persistent",)
+    __slots__ = ()
 
-    persistent: bool
+    persistent: bool  # in the instance's __dict__, so that copies and pickles keep it
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
         if data is None:

@@ -1,5 +1,23 @@
 """The operators users call, by family. Importing this room binds every method onto Tensor."""
 
-from tensorsmith.ops import conversion, creation, gradients, inplace, networks, pointwise
+from tensorsmith.ops import (
+    conversion,
+    copying,
+    creation,
+    gradients,
+    inplace,
+    networks,
+    pointwise,
+    views,
+)
 
-__all__ = ["conversion", "creation", "gradients", "inplace", "networks", "pointwise", "views"]
+__all__ = [
+    "conversion",
+    "copying",
+    "creation",
+    "gradients",
+    "inplace",
+    "networks",
+    "pointwise",
+    "views",
+]

@@ -6,7 +6,6 @@ from the result (as PyTorch does for elu, leaky_relu, ...): then `inplace=True` 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,31 +15,42 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors
+from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors, type_name
 from tensorsmith.ops.registry import TABLE, need_tensor, public
 from tensorsmith.scalar import composites
 from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 _activation = public("activations", namespace="nn.functional", method=False)
 
 
-def _operator(name: str, kernel: str, formula: Callable[..., Node], gradient: Any = None) -> Operator:
+def _operator(
+    name: str, kernel: str, formula: Callable[..., Node], gradient: Any = None, pointwise: bool = True
+) -> Operator:
     """A floating-point activation; `kernel` is what PyTorch's message calls it where the dtype is refused."""
 
     def build_activation(x: Node, **attrs: Any) -> Node:
         return formula(need_floating_node(kernel, x), **attrs)
 
-    return Operator(name, build_activation, gradient, pointwise=True)
+    return Operator(name, build_activation, gradient, pointwise=pointwise)
 
 
 def _in_place(operator: Operator) -> InplaceOperation:
     return InplaceOperation(operator)
 
 
-def _run(operator: Operator, written: InplaceOperation, x: Tensor, inplace: bool, attrs: dict[str, Any]) -> Tensor:
+def _run(
+    operator: Operator, written: InplaceOperation, x: Tensor, inplace: bool, attrs: dict[str, Any],
+    from_result: bool = True,
+) -> Tensor:  # fmt: skip
+    """The activation of a tensor. from_result: the gradient needs the result alone, so the input may be written over."""
     need_tensor(operator.name, x)
-    return written(x, **attrs) if inplace else call(operator, (x,), attrs)
+    if not inplace:
+        return call(operator, (x,), attrs)
+    if not from_result and modes.grad and x.layout.tracked:
+        return x.copy_(call(operator, (x.clone(),), attrs))  # type: ignore[attr-defined]
+    return written(x, **attrs)
 
 
 # --- relu and its relatives --------------------------------------------------------------------------------------------
@@ -124,7 +134,7 @@ _leaky_in_place = _in_place(_leaky_operator)
 @_activation
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:  # noqa: A002
     """x where positive, negative_slope x elsewhere."""
-    return _run(_leaky_operator, _leaky_in_place, input, inplace, {"negative_slope": negative_slope})
+    return _run(_leaky_operator, _leaky_in_place, input, inplace, {"negative_slope": negative_slope}, negative_slope >= 0)
 
 
 def _elu(x: Node, alpha: float, scale: float, input_scale: float) -> Node:
@@ -153,7 +163,8 @@ _elu_in_place = _in_place(_elu_operator)
 @_activation
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
     """x where positive, alpha (e**x - 1) elsewhere."""
-    return _run(_elu_operator, _elu_in_place, input, inplace, {"alpha": alpha, "scale": 1.0, "input_scale": 1.0})
+    attrs = {"alpha": alpha, "scale": 1.0, "input_scale": 1.0}
+    return _run(_elu_operator, _elu_in_place, input, inplace, attrs, alpha >= 0)
 
 
 @_activation
@@ -168,7 +179,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  #
     """x where positive, alpha (e**(x / alpha) - 1) elsewhere. RuntimeError for alpha = 0."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _run(_elu_operator, _elu_in_place, input, inplace, {"alpha": alpha, "scale": 1.0, "input_scale": 1.0 / alpha})
+    attrs = {"alpha": alpha, "scale": 1.0, "input_scale": 1.0 / alpha}
+    return _run(_elu_operator, _elu_in_place, input, inplace, attrs, alpha >= 0)
 
 
 def _threshold_gradient(
@@ -190,7 +202,8 @@ _threshold_in_place = _in_place(_threshold_operator)
 @_activation
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:  # noqa: A002
     """x where x > threshold, value elsewhere."""
-    return _run(_threshold_operator, _threshold_in_place, input, inplace, {"limit": threshold, "value": value})
+    attrs = {"limit": threshold, "value": value}
+    return _run(_threshold_operator, _threshold_in_place, input, inplace, attrs, value <= threshold)
 
 
 # --- smooth ones -------------------------------------------------------------------------------------------------------
@@ -202,7 +215,7 @@ _silu_in_place = _in_place(_silu_operator)
 @_activation
 def silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """x sigmoid(x), also called swish."""
-    return _run(_silu_operator, _silu_in_place, input, inplace, {})
+    return _run(_silu_operator, _silu_in_place, input, inplace, {}, False)
 
 
 _mish_operator = _operator("mish", "mish_cpu", composites.mish)
@@ -212,7 +225,7 @@ _mish_in_place = _in_place(_mish_operator)
 @_activation
 def mish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """x tanh(log(1 + e**x)) (D. Misra, 2019)."""
-    return _run(_mish_operator, _mish_in_place, input, inplace, {})
+    return _run(_mish_operator, _mish_in_place, input, inplace, {}, False)
 
 
 _gelu_operator = _operator("gelu", "GeluKernelImpl", composites.gelu)
@@ -277,7 +290,7 @@ def softsign(input: Tensor) -> Tensor:  # noqa: A002
     return call(_softsign_operator, (need_tensor("softsign", input),), {})
 
 
-_logsigmoid_operator = _operator("logsigmoid", "log_sigmoid_cpu", composites.logsigmoid)
+_logsigmoid_operator = _operator("logsigmoid", "log_sigmoid_cpu", composites.logsigmoid, pointwise=False)
 
 
 @_activation
@@ -297,7 +310,14 @@ def tanhshrink(input: Tensor) -> Tensor:  # noqa: A002
 
 # --- piecewise ones ----------------------------------------------------------------------------------------------------
 
-_hardsigmoid_operator = _operator("hardsigmoid", "hardsigmoid_cpu", composites.hardsigmoid)
+
+
+def _hardsigmoid_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node]) -> list[Node]:
+    y = outputs[0]
+    return [build.where(f.logical_or(f.le(y, 0.0), f.ge(y, 1.0)), 0, f.div(grads[0], 6.0))]
+
+
+_hardsigmoid_operator = _operator("hardsigmoid", "hardsigmoid_cpu", composites.hardsigmoid, _hardsigmoid_gradient)
 _hardsigmoid_in_place = _in_place(_hardsigmoid_operator)
 
 
@@ -320,7 +340,7 @@ _hardswish_in_place = _in_place(_hardswish_operator)
 @_activation
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """x min(max(x + 3, 0), 6) / 6."""
-    return _run(_hardswish_operator, _hardswish_in_place, input, inplace, {})
+    return _run(_hardswish_operator, _hardswish_in_place, input, inplace, {}, False)
 
 
 _hardshrink_operator = _operator("hardshrink", "hardshrink_cpu", composites.hardshrink)
@@ -341,7 +361,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     if lambd < 0:
         raise RuntimeError(
             f"lambda must be in range [0, {finfo(input.dtype).max:g}] for input dtype "
-            f"{input.dtype.name.capitalize()}, but found {lambd}"
+            f"{type_name(input.dtype)}, but found {lambd:g}"
         )
     return call(_softshrink_operator, (input,), {"lambd": lambd})
 
@@ -366,7 +386,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002
     """
     need_tensor("glu", input)
     if not input.ndim:
-        raise RuntimeError("glu does not support 0-dimensional tensors")
+        raise RuntimeError("glu does not support scalars because halving size must be even")
     axis = axis_of(dim, input.ndim)
     if input.layout.shape[axis] % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {input.layout.shape[axis]}")

@@ -55,22 +55,23 @@ def _log_softmax(x: Node, dim: int, dtype: DType | None) -> Node:
     return build.reshape(log_softmax_node(row, axis) if row.numel else row, x.shape)
 
 
+def _rows(y: Node, grad: Node, dim: int) -> tuple[Node, Node, int]:
+    """Result and gradient with at least one axis, and the axis."""
+    return (y, grad, dim % y.ndim) if y.ndim else (build.reshape(y, (1,)), build.reshape(grad, (1,)), 0)
+
+
 def _softmax_gradient(
     inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], dim: int, dtype: DType | None
 ) -> list[Node]:
-    y, g = outputs[0], grads[0]
-    if not y.ndim or not y.numel:
-        return [g * 0]
-    return [y * (g - build.reduce(g * y, "sum", (dim % y.ndim,), keepdim=True))]
+    y, g, axis = _rows(outputs[0], grads[0], dim)
+    return [build.reshape(y * (g - build.reduce(g * y, "sum", (axis,), keepdim=True)), grads[0].shape)]
 
 
 def _log_softmax_gradient(
     inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], dim: int, dtype: DType | None
 ) -> list[Node]:
-    y, g = outputs[0], grads[0]
-    if not y.ndim or not y.numel:
-        return [g * 0]
-    return [g - f.exp(y) * build.reduce(g, "sum", (dim % y.ndim,), keepdim=True)]
+    y, g, axis = _rows(outputs[0], grads[0], dim)
+    return [build.reshape(g - f.exp(y) * build.reduce(g, "sum", (axis,), keepdim=True), grads[0].shape)]
 
 
 def _softmin(x: Node, dim: int, dtype: DType | None) -> Node:

@@ -15,6 +15,7 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import layout_of
 from tensorsmith.core.shapes import broadcast_shapes, infer_size, normalise_axis
 from tensorsmith.core.views import Strided
+from tensorsmith.eager.dispatch import FAST, remember
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
@@ -304,8 +305,18 @@ def t(input: Tensor) -> Tensor:  # noqa: A002
     return run(t_operator, input, (), {"axes": tuple(reversed(range(input.ndim)))})
 
 
+_REVERSED = "T"  # raw key of the property
+
+
 def _all_reversed(self: Tensor) -> Tensor:
     """The axes in reverse order."""
+    entry = FAST.get((_REVERSED, self.layout))
+    if entry is not None:
+        return entry(self)
+    entry = FAST.get((permute_operator, self.layout, ("axes", tuple(reversed(range(self.ndim))))))
+    if entry is not None:
+        remember((_REVERSED, self.layout), entry)
+        return entry(self)
     return permute(self, tuple(reversed(range(self.ndim))))
 
 

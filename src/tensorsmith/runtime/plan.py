@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorsmith.core.views import Strided
+from tensorsmith.core.views import Strided, extent
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
+from tensorsmith.kernels.assemble import Kernel
 from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
@@ -107,8 +108,12 @@ class Plan:
 class _Builder:
     """Places buffers and collects steps."""
 
-    def __init__(self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided]) -> None:
+    def __init__(
+        self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], updates: Mapping[Node, Node]
+    ) -> None:
         self.graph = graph
+        self.updates = updates
+        self.written_over: dict[Node, Node] = {}
         self.fusion: Fusion = fuse(graph, inputs, outputs)
         self.steps: list[Step] = []
         self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"]]
@@ -116,6 +121,7 @@ class _Builder:
         places = self.fusion.output_places()
         self.new = list(dict.fromkeys(node for node, _ in places if node.op is not Primitive.INPUT))
         self.word_of: dict[Node, int] = {node: i for i, node in enumerate(self.tensor_inputs + self.new + self.params)}
+        self.position = {node: i for i, node in enumerate(self.new)}
         self.workspace_word = len(self.word_of)
         self.offset_of: dict[Node, int] = {}
         self.scratch: dict[int, tuple[int, int]] = {}
@@ -135,6 +141,8 @@ class _Builder:
                 continue  # nothing to compute
             anchor = group.anchor
             made = ANCHOR_STEPS[anchor.op](self.fusion, group) if anchor is not None else [fused_step(self.fusion, group)]
+            if self.updates and anchor is None:
+                self.write_over_inputs(number, made[0].kernel)
             for request in made:
                 scratch = temporaries.take(request.scratch_bytes) if request.scratch_bytes else 0
                 sources = [self.source(word, offset, scratch) for word, offset in request.words]
@@ -149,12 +157,32 @@ class _Builder:
             tensor_inputs=[n.attrs["number"] for n in self.tensor_inputs],
             params=[n.attrs["number"] for n in self.params],
             outputs=[self.output(node, base, seen) for node, (base, seen) in zip(self.graph.outputs, self.fusion.output_places())],
-            new_bytes=[n.numel * n.dtype.itemsize for n in self.new],
+            new_bytes=[extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new],
             workspace_bytes=temporaries.peak,
             steps=self.steps,
         )  # fmt: skip
         _link(plan, self.workspace_word + (1 if temporaries.peak else 0))
         return plan
+
+    def write_over_inputs(self, number: int, kernel: Kernel) -> None:
+        """Let results that replace an input be written straight over it, where nobody reads the old value after that.
+
+        Safe where no later step and no output reads the input, and this kernel reads it only at the point it writes.
+        """
+        spec = kernel.spec
+        for (root, offset), store in zip(kernel.writes, spec.stores):
+            target = self.updates.get(root)
+            if target is None or spec.reduce_axis is not None or target in self.written_over.values():
+                continue
+            reads = [(o.strides, r.offset) for o, r in zip(spec.inputs, kernel.reads) if r.node is target]
+            if any(read != (store.operand.strides, offset) for read in reads):
+                continue
+            if any(target in group.leaves for group in self.fusion.groups[number + 1 :]):
+                continue
+            if any(base is target for base, _ in self.fusion.output_places()):
+                continue
+            self.written_over[root] = target
+            self.word_of[root] = self.word_of[target]
 
     def source(self, node: Node | None, offset: int, scratch: int) -> tuple[int, int]:
         """Word number and byte offset of a buffer; None stands for the scratch space of the step."""
@@ -167,7 +195,9 @@ class _Builder:
     def output(self, node: Node, base: Node, seen: Strided) -> Output:
         if base.op is Primitive.INPUT:
             return Output(seen, node.dtype, base.attrs["number"])
-        return Output(seen, node.dtype, None, self.word_of[base] - len(self.tensor_inputs))
+        if base in self.written_over:
+            return Output(seen, node.dtype, self.written_over[base].attrs["number"], self.position[base])
+        return Output(seen, node.dtype, None, self.position[base])
 
 
 class _Temporaries:
@@ -216,18 +246,21 @@ def _link(plan: Plan, words: int) -> None:
 
 
 def build_plan(
-    graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided] | None = None
-) -> Plan:
+    graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided] | None = None,
+    updates: Mapping[int, int] | None = None,
+) -> Plan:  # fmt: skip
     """The plan of a graph whose tensor inputs lie as given (None for run-time scalars).
 
     outputs: strides that output number k must be written with; the others are the plan's choice (contiguous, or a view).
+    updates: output k replaces input updates[k]: it is written over it where that is safe (its Output then names the input).
     """
     graph = prepare_reductions(graph)
     while True:
         placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
         required = {graph.outputs[k]: seen for k, seen in (outputs or {}).items()}
+        replaced = {graph.outputs[k]: graph.inputs[i] for k, i in (updates or {}).items()}
         try:
-            return _Builder(graph, placed, required).build()
+            return _Builder(graph, placed, required, replaced).build()
         except NeedsBuffer as need:  # a step cannot read an operand as it lies
             graph = _with_copy(graph, need.node)
 

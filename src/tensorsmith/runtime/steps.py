@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import views
-from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemble_fill
@@ -73,6 +72,7 @@ class Request:
     words: list[tuple[Node | None, int]]  # buffer and byte offset
     step: Callable[[list[tuple[int, int]]], Step]
     scratch_bytes: int = 0
+    kernel: Any = None  # the assembled Kernel of a fused step
 
 
 def no_error(name: str) -> Callable[[int], Exception]:
@@ -103,7 +103,7 @@ def kernel_request(kernel: Kernel) -> Request:
             spec.name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(spec.name), lowered
         )
 
-    return Request(words, step, lowered.workspace_bytes)
+    return Request(words, step, lowered.workspace_bytes, kernel)
 
 
 def fused_step(fusion: Fusion, group: Group) -> Request:
@@ -200,22 +200,29 @@ def array_at(address: int, seen: Strided, dtype: Any) -> np.ndarray:
     itemsize = dtype.itemsize
     if 0 in seen.shape:
         return np.empty(seen.shape, dtype.numpy)
-    extent = 1 + sum((n - 1) * s for n, s in zip(seen.shape, seen.strides))
+    extent = 1 + sum((n - 1) * max(s, 0) for n, s in zip(seen.shape, seen.strides))
     raw = (ctypes.c_char * (extent * itemsize)).from_address(address)
     flat = np.frombuffer(raw, dtype=dtype.numpy)
     return np.lib.stride_tricks.as_strided(flat, seen.shape, [s * itemsize for s in seen.strides])
 
 
 def _library(fusion: Fusion, group: Group) -> list[Request]:
-    from tensorsmith.targets.reference.primitives import compute_node
+    """A primitive without a native kernel, by its reference: floating-point values are computed in float64 and rounded."""
+    from tensorsmith.targets.reference.primitives import PRIMITIVES
+    from tensorsmith.targets.reference.representation import rounded, widen
 
     root = group.roots[0]
+    moves_only = root.op in (Primitive.TAKE, Primitive.GATHER) or root.attrs.get("reduce") == "set"
+    compute = PRIMITIVES[root.op]
     located = [fusion.locate(operand) for operand in root.inputs]
     place = fusion.place(root)
 
     def call(addresses: Sequence[int]) -> None:
         arrays = [array_at(p, seen, node.dtype) for p, (node, seen) in zip(addresses, located)]
-        array_at(addresses[-1], place, root.dtype)[...] = compute_node(root, arrays)
+        if not moves_only:
+            arrays = [widen(array, operand.dtype) for array, operand in zip(arrays, root.inputs)]
+        with np.errstate(all="ignore"):
+            array_at(addresses[-1], place, root.dtype)[...] = rounded(compute(root, arrays), root.dtype)
 
     def step(sources: list[tuple[int, int]]) -> Step:
         return PythonStep(str(root.attrs.get("name", root.op.value)), sources, call)
@@ -236,4 +243,3 @@ ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.SCATTER: _library,
     Primitive.PUT: _library,
 }
-_ = contiguous_strides

@@ -30,10 +30,10 @@ class Storage:
         if self.free is not None:
             self.free.append(self.ptr)
 
-    @staticmethod
-    def foreign(ptr: int, nbytes: int, owner: Any) -> Storage:
+    @classmethod
+    def foreign(cls, ptr: int, nbytes: int, owner: Any) -> Storage:
         """Memory that somebody else frees; `owner` is kept alive."""
-        storage = Storage.__new__(Storage)
+        storage = cls.__new__(cls)
         storage.ptr = ptr
         storage.nbytes = nbytes
         storage.free = None

@@ -69,6 +69,15 @@ class Axis:
             value = kernel.lanes.gather(element, pointer, str(self.strides[operand]), mask)
         return from_memory(kernel.lanes, dtype, value)
 
+    def prefetch(self, index: Value, ahead: Value) -> None:
+        """Ask for what consecutive inputs hold `ahead` elements after a position (a hint: the address may be anything)."""
+        f = self.kernel.function
+        for k in range(len(self.kernel.inputs)):
+            if self.classes[k] == 1:
+                pointer = self._pointer(k, f.add(index, ahead))
+                hints = (("ptr", pointer), ("i32", 0), ("i32", 3), ("i32", 1))
+                f.call("void", "llvm.prefetch.p0", *hints)
+
     def coordinate(self, number: int, index: Value) -> str:
         """The vector of coordinate `number` (an int64) at positions index, index + 1, ... along the axis."""
         kernel = self.kernel

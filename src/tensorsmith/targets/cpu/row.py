@@ -170,6 +170,8 @@ def _row(kernel: KernelText, passes: Passes, axis: Axis, extent: Value) -> None:
             values = kernel.values(
                 lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), have, mask
             )
+            if number > 0 and last:  # noqa: B023 - the memory is idle here: fetch the next row
+                axis.prefetch(index, extent)
             following: list[str] = []
             place = 0
             for r, reduction in zip(passes.reduces[number], reductions):  # noqa: B023

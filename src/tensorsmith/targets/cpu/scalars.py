@@ -15,6 +15,7 @@ from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu import elementary as e
+from tensorsmith.targets.cpu import elementary64 as e64
 from tensorsmith.targets.cpu import trigonometry as t
 from tensorsmith.targets.cpu.library import library_call
 from tensorsmith.targets.cpu.vector import Lanes, element_of
@@ -201,8 +202,8 @@ def _fmod(context: Context, dtype: DType, args: Sequence[str]) -> str:
     return _float_fmod(context, element_of(dtype), args[0], args[1])
 
 
-def _shifted_remainder(context: Context, element: str, x: str, y: str) -> tuple[str, str]:
-    """(fmod moved to the divisor's sign, mask of the lanes moved)."""
+def _shifted_remainder(context: Context, element: str, x: str, y: str) -> tuple[str, str, str]:
+    """(fmod, the same moved to the divisor's sign, mask of the lanes moved)."""
     lanes = context.lanes
     zero = lanes.constant(element, 0)
     remainder = _float_fmod(context, element, x, y)
@@ -211,24 +212,26 @@ def _shifted_remainder(context: Context, element: str, x: str, y: str) -> tuple[
         "xor", "i1", lanes.compare("olt", element, y, zero), lanes.compare("olt", element, remainder, zero)
     )
     moved = lanes.op("and", "i1", inexact, unequal)
-    return lanes.select(moved, element, lanes.op("fadd", element, remainder, y), remainder), moved
+    return remainder, lanes.select(moved, element, lanes.op("fadd", element, remainder, y), remainder), moved
 
 
 def _remainder(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if not dtype.is_floating_point:
         return _integer_quotient(context, dtype, args[0], args[1], floor=True)[1]
-    return _shifted_remainder(context, element_of(dtype), args[0], args[1])[0]
+    return _shifted_remainder(context, element_of(dtype), args[0], args[1])[1]
 
 
 def _floor_divide(context: Context, dtype: DType, args: Sequence[str]) -> str:
-    """floor(x / y), exact where x / y rounds up to an integer: (x - fmod) / y, then the nearer whole number."""
+    """floor(x / y), exact where x / y rounds up to an integer: (x - fmod) / y, less 1 where the signs differ, made whole."""
     x, y = args
     if not dtype.is_floating_point:
         return _integer_quotient(context, dtype, x, y, floor=True)[0]
     lanes, element = context.lanes, element_of(dtype)
-    remainder, _ = _shifted_remainder(context, element, x, y)
+    remainder, _, moved = _shifted_remainder(context, element, x, y)
     ratio = lanes.op("fdiv", element, x, y)
     quotient = lanes.op("fdiv", element, lanes.op("fsub", element, x, remainder), y)
+    less = lanes.op("fsub", element, quotient, lanes.constant(element, 1.0))
+    quotient = lanes.select(moved, element, less, quotient)
     whole = lanes.intrinsic("floor", element, quotient)
     above = lanes.compare("ogt", element, lanes.op("fsub", element, quotient, whole), lanes.constant(element, 0.5))
     whole = lanes.select(above, element, lanes.op("fadd", element, whole, lanes.constant(element, 1.0)), whole)
@@ -322,6 +325,8 @@ def _integer_power(context: Context, dtype: DType, args: Sequence[str]) -> str:
 def _pow(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if not dtype.is_floating_point:
         return _integer_power(context, dtype, args)
+    if dtype is dtypes.float32:
+        return e64.pow32(context.lanes, *args)
     return library_call(context.lanes, element_of(dtype), "pow", args)
 
 
@@ -369,14 +374,20 @@ VECTORISED: dict[Fn, Callable[..., str]] = {
 }  # fmt: skip
 
 
+# float64 vector code; the rest of float64 is the C library.
+VECTORISED64: dict[Fn, Callable[..., str]] = {Fn.EXP: e64.exp, Fn.LOG: e64.log, Fn.SIGMOID: e64.sigmoid}
+
+
 def _elementary(fn: Fn) -> Rendering:
-    """The float32 vector code where there is some, else the C library."""
-    vectorised = VECTORISED.get(fn)
+    """The vector code where there is some, else the C library."""
+    vectorised, vectorised64 = VECTORISED.get(fn), VECTORISED64.get(fn)
 
     def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
         element = element_of(dtype)
         if vectorised is not None and element == "float":
             return vectorised(context.lanes, *args)
+        if vectorised64 is not None and element == "double":
+            return vectorised64(context.lanes, *args)
         return library_call(context.lanes, element, LIBRARY_NAMES[fn], args)
 
     return render
@@ -384,16 +395,6 @@ def _elementary(fn: Fn) -> Rendering:
 
 def _call(fn: Fn, context: Context, dtype: DType, *args: str) -> str:
     return RENDERINGS[fn](context, dtype, args)
-
-
-def _sigmoid(context: Context, dtype: DType, args: Sequence[str]) -> str:
-    """1 / (1 + exp(-x)): exp(-x) = inf gives the right 0."""
-    lanes, element = context.lanes, element_of(dtype)
-    if element == "float":
-        return e.sigmoid(lanes, args[0])
-    one = lanes.constant(element, 1.0)
-    decay = _call(Fn.EXP, context, dtype, lanes.negate(element, args[0]))
-    return lanes.op("fdiv", element, one, lanes.op("fadd", element, one, decay))
 
 
 def _softplus(context: Context, dtype: DType, args: Sequence[str]) -> str:
@@ -461,7 +462,7 @@ RENDERINGS: dict[Fn, Rendering] = {
     Fn.RELU: _relu,
     Fn.NEXTAFTER: _nextafter,
     Fn.COPYSIGN: _copysign,
-    Fn.SIGMOID: _sigmoid,
+    Fn.SIGMOID: _elementary(Fn.SIGMOID),
     Fn.SOFTPLUS: _softplus,
     Fn.LOGADDEXP: _logaddexp,
     **{fn: _elementary(fn) for fn in LIBRARY_NAMES},

@@ -108,6 +108,13 @@ def test_random_bits_and_coordinates():
     assert compile_cubin(rendered.source, rendered.name).startswith(ELF)
 
 
+@pytest.mark.parametrize("name", ["max", "exp", "float", "where mean_1", "", "2d"])
+def test_a_kernel_may_be_called_anything(name):
+    spec = gelu()
+    rendered = render(KernelSpec(spec.domain, None, spec.inputs, spec.body, spec.stores, spec.params, name))
+    assert rendered.name.encode() in compile_cubin(rendered.source, rendered.name)
+
+
 def test_the_text_depends_on_structure_only():
     assert render(softmax(8, 100)).source == render(softmax(1000, 640)).source
     transposed = render(gelu((30, 40), (1, 30), (40, 1)))

@@ -1,0 +1,5 @@
+"""Whole functions as one program: `ts.compile`."""
+
+from tensorsmith.compile.compiled import compile
+
+__all__ = ["compile"]

@@ -1,0 +1,365 @@
+"""`ts.compile(fn)`: trace once per kind of arguments, then run the whole function as one plan.
+
+What a function may do: compute on tensors, write in place, call `backward()`, step an optimiser. Captured tensors
+(parameters, buffers, optimiser state) are read from where they are at each run, and written where they are; gradients of
+captured leaves are set after each run as the function set them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from tensorsmith.compile.tracer import Current, TracedStorage, TraceError, Tracer
+from tensorsmith.core.layout import Layout, layout_of
+from tensorsmith.core.views import Strided, extent
+from tensorsmith.eager.operator import Operation, Program
+from tensorsmith.eager.record import recorder
+from tensorsmith.ir.graph import Node
+from tensorsmith.runtime.plan import Plan, build_plan
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
+
+F = TypeVar("F", bound=Callable[..., Any])
+MOST_SPECIALISATIONS = 64
+
+
+def flatten(value: Any, path: str = "argument") -> tuple[list[Tensor], Any]:
+    """Tensors of a nest of tuples, lists and dicts, and the nest with numbers in their place."""
+    tensors: list[Tensor] = []
+
+    def walk(item: Any, path: str) -> Any:
+        if isinstance(item, Tensor):
+            tensors.append(item)
+            return _Leaf(len(tensors) - 1)
+        if isinstance(item, tuple) and hasattr(item, "_fields"):
+            return _Nest(type(item), tuple(walk(x, f"{path}.{n}") for n, x in zip(item._fields, item)))
+        if isinstance(item, tuple | list):
+            return _Nest(type(item), tuple(walk(x, f"{path}[{i}]") for i, x in enumerate(item)))
+        if isinstance(item, dict):
+            return _Nest(dict, tuple((k, walk(v, f"{path}[{k!r}]")) for k, v in item.items()))
+        return item
+
+    return tensors, walk(value, path)
+
+
+class _Leaf(int):
+    """The place of a tensor in a nest."""
+
+
+class _Nest(tuple):
+    """(type, children) of a container."""
+
+    def __new__(cls, kind: type, children: tuple) -> _Nest:
+        return super().__new__(cls, (kind, children))
+
+
+def unflatten(nest: Any, tensors: Sequence[Tensor]) -> Any:
+    """The inverse of `flatten`."""
+    if isinstance(nest, _Leaf):
+        return tensors[nest]
+    if isinstance(nest, _Nest):
+        kind, children = nest
+        if kind is dict:
+            return {k: unflatten(v, tensors) for k, v in children}
+        values = [unflatten(x, tensors) for x in children]
+        return kind(*values) if hasattr(kind, "_fields") else kind(values)
+    return nest
+
+
+class _Traced(Operation):
+    """A traced function as an operation, so that a forward function is differentiated like any operator."""
+
+    def __init__(self, name: str, tracer: Tracer) -> None:
+        self.name = name
+        self.graph = tracer.graph
+
+    def program(self, kinds: Sequence[Any], attrs: dict[str, Any]) -> Program:
+        return Program(self, self.graph, {}, f"Compiled{self.name.title()}Backward")
+
+
+class Specialisation:
+    """One traced function for one kind of arguments."""
+
+    def __init__(self, name: str, function: Callable, arguments: list[Tensor], nest: Any) -> None:
+        self.tracer = tracer = Tracer()
+        stand_ins = [self.stand_in(t) for t in arguments]
+        with tracer:
+            args, kwargs = unflatten(nest, stand_ins)
+            result = function(*args, **kwargs)
+            tensors, self.result_nest = flatten(result, "result")
+            self.collect(arguments, stand_ins, tensors)
+        self.operation = _Traced(name, tracer)
+        self.runs = 0
+
+    def stand_in(self, tensor: Tensor) -> Tensor:
+        """A tensor without data in an argument's place; it is the same leaf to autograd."""
+        tracer = self.tracer
+        node = tracer.graph.input(tensor.layout.shape, tensor.layout.dtype)
+        seen = Strided(tensor.layout.shape, tensor.layout.strides)
+        result = tracer.tensor(node, node, seen, None)
+        result.layout = tensor.layout
+        tracer.sources.append(_argument(tensor.layout))
+        return result
+
+    def collect(self, arguments: list[Tensor], stand_ins: list[Tensor], results: list[Tensor]) -> None:
+        """Decide the outputs of the graph: results, new values of captured storages, gradients."""
+        tracer = self.tracer
+        graph = tracer.graph
+        outputs: list[Node] = []
+        self.results = [self.output(tracer.value(t), outputs) for t in results]
+        self.result_layouts = [t.layout for t in results]
+        self.tracked = [t.layout.tracked and not _is_released(t) for t in results]
+        number_of = {id(node): i for i, node in enumerate(graph.inputs)}
+        self.updates: list[tuple[int, int]] = []  # (output, input)
+        originals = {i: node for i, node in enumerate(graph.inputs)}
+        for current in list(tracer.storages.values()):
+            if not current.writes:
+                continue
+            source = self.input_of(current, stand_ins, number_of)
+            if source is not None and current.node is not originals[source]:
+                self.updates.append((self.output(current.node, outputs), source))
+        self.grads: list[tuple[Tensor, int | None, Layout | None]] = []
+        for leaf, before in self.leaves(arguments, stand_ins):
+            grad = leaf.state.grad if leaf.state is not None else None
+            if grad is before:
+                continue
+            if grad is None:
+                self.grads.append((leaf, None, None))
+            elif isinstance(grad.storage, TracedStorage):
+                self.grads.append((leaf, self.output(tracer.value(grad), outputs), grad.layout))
+        self.had_grad = [(leaf, before is not None) for leaf, before in tracer.captured if id(leaf) not in tracer.grad_set]
+        for leaf, before in tracer.captured:
+            if leaf.state is not None:
+                leaf.state.grad = before
+        for current in tracer.storages.values():  # the trace itself wrote nothing
+            if current.owner is not None and current.writes:
+                current.storage.version -= current.writes
+        keep = {id(t) for t in results}
+        keep |= {id(leaf.state.grad) for leaf, _ in tracer.captured if leaf.state is not None}
+        graph.outputs = tuple(outputs)
+        self.escaped = [
+            (t, self.output(tracer.value(t), outputs))
+            for t in (ref() for ref in tracer.made)
+            if t is not None and id(t) not in keep and not any(t is s for s in stand_ins) and _is_held(t)
+        ]
+        graph.outputs = tuple(outputs)
+
+    def leaves(self, arguments: list[Tensor], stand_ins: list[Tensor]) -> list[tuple[Tensor, Any]]:
+        found = list(self.tracer.captured)
+        for stand_in in stand_ins:
+            if stand_in.state is not None and stand_in.state.grad is not None:
+                raise TraceError(
+                    "compile: the function computes a gradient into an argument's .grad; return ts.autograd.grad(...) "
+                    "instead, or let the function capture the tensor"
+                )
+        return found
+
+    def input_of(self, current: Current, stand_ins: list[Tensor], number_of: dict[int, int]) -> int | None:
+        """The graph input whose memory a storage is; None for storages made by the trace."""
+        for i, stand_in in enumerate(stand_ins):
+            if stand_in.storage is current.storage:
+                return i
+        if current.owner is None:
+            return None
+        for i, source in enumerate(self.tracer.sources):
+            if source.tensor is current.owner:
+                return i
+        return None
+
+    @staticmethod
+    def output(node: Node, outputs: list[Node]) -> int:
+        for i, known in enumerate(outputs):
+            if known is node:
+                return i
+        outputs.append(node)
+        return len(outputs) - 1
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def fits(self) -> bool:
+        """Whether what was captured still is as it was traced."""
+        for source in self.tracer.sources:
+            if source.tensor is not None and source.tensor.layout.with_tracking(False) is not source.layout:
+                return False
+        return all((leaf.state is not None and leaf.state.grad is not None) == had for leaf, had in self.had_grad)
+
+    def operands(self, arguments: Sequence[Tensor]) -> list[Any]:
+        given = iter(arguments)
+        operands: list[Any] = []
+        for source in self.tracer.sources:
+            if source.tensor is not None:
+                operands.append(source.tensor)
+            elif source.ask is not None:
+                operands.append(source.ask())
+            else:
+                operands.append(next(given))
+        return operands
+
+    def run(self, arguments: Sequence[Tensor]) -> Any:
+        operands = self.operands(arguments)
+        if any(self.tracked) and modes.grad:
+            outputs = self.recorded(operands)
+        else:
+            outputs = self.execute(*operands)
+        self.runs += 1
+        return self.deliver(outputs)
+
+    def recorded(self, operands: list[Any]) -> Sequence[Tensor]:
+        kinds = [x.layout if isinstance(x, Tensor) else x.__class__ for x in operands]
+        needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
+        count = len(self.tracer.graph.outputs)
+        results = set(n for n, t in zip(self.results, self.tracked) if t)
+        differentiable = tuple(i in results for i in range(count))
+        program = self.operation.program(kinds, {})
+
+        def run(*given: Any) -> Any:
+            found = self.execute(*given)
+            return found[0] if count == 1 else tuple(found)
+
+        found = recorder(program, run, needs, differentiable)(*operands)
+        return [found] if count == 1 else list(found)
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        inputs = []
+        for node, source in zip(self.tracer.graph.inputs, self.tracer.sources):
+            if node.attrs["param"]:
+                inputs.append(None)
+            else:
+                layout = source.layout
+                assert layout is not None
+                inputs.append(Strided(layout.shape, layout.strides))
+        required = {}
+        for output, source in self.updates:
+            layout = self.tracer.sources[source].layout
+            assert layout is not None
+            required[output] = Strided(layout.shape, layout.strides)
+        return build_plan(self.tracer.graph, inputs, required, dict(self.updates))
+
+    def execute(self, *operands: Any) -> list[Tensor]:
+        """Run the plan; one tensor per output of the graph."""
+        plan = self.plan
+        storages = [Storage(n) for n in plan.new_bytes]
+        words = [operands[i].ptr for i in plan.tensor_inputs]
+        words += [s.ptr for s in storages]
+        words += [operands[i] for i in plan.params]
+        plan.run(words)
+        written = dict(self.updates)
+        tensors = []
+        for number, output in enumerate(plan.outputs):
+            layout = layout_of(output.dtype, output.strided.shape, output.strided.strides)
+            if output.input is not None and written.get(number) == output.input:
+                operands[output.input].storage.version += 1
+                tensors.append(operands[output.input])
+            elif output.input is not None:
+                tensors.append(make_view(operands[output.input], layout, output.strided.offset))
+            else:
+                storage = storages[output.buffer]
+                tensors.append(make_tensor(layout, storage, storage.ptr + output.strided.offset * output.dtype.itemsize))
+        with_no_tracer = modes.grad
+        modes.grad = False
+        try:
+            for number, source in self.updates:
+                if plan.outputs[number].input != source:
+                    operands[source].copy_(tensors[number])
+        finally:
+            modes.grad = with_no_tracer
+        return tensors
+
+    def deliver(self, outputs: Sequence[Tensor]) -> Any:
+        """Set gradients, make escaped tensors real, build the result."""
+        for leaf, number, layout in self.grads:
+            state = leaf.ensure_state()
+            state.grad = None if number is None else outputs[number]
+        for tensor, number in self.escaped:
+            real = outputs[number]
+            tensor.storage, tensor.ptr = real.storage, real.ptr
+            tensor.layout = real.layout.with_tracking(tensor.layout.tracked)
+            tensor.__dict__.pop("_traced", None)
+        tensors = []
+        for number, layout in zip(self.results, self.result_layouts):
+            tensors.append(outputs[number])
+        return unflatten(self.result_nest, tensors)
+
+
+def _argument(layout: Layout) -> Any:
+    from tensorsmith.compile.tracer import Source
+
+    return Source(layout=layout.with_tracking(False))
+
+
+def _is_released(tensor: Tensor) -> bool:
+    node = tensor.node
+    return node is None or getattr(node, "saved", ()) is None
+
+
+def _is_held(tensor: Tensor) -> bool:
+    """Whether somebody besides the trace holds a traced tensor."""
+    import sys
+
+    return sys.getrefcount(tensor) > 4
+
+
+class Compiled:
+    """A compiled function: specialisations by kind of arguments."""
+
+    def __init__(self, function: Callable, name: str) -> None:
+        self.function = function
+        self.name = name
+        self.specialisations: dict[Any, list[Specialisation]] = {}
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if modes.tracer is not None:
+            return self.function(*args, **kwargs)
+        tensors, nest = flatten((args, kwargs))
+        key = (tuple(t.layout for t in tensors), _alias_pattern(tensors), _hashable(nest), modes.grad)
+        known = self.specialisations.setdefault(key, [])
+        for specialisation in known:
+            if specialisation.fits():
+                return specialisation.run(tensors)
+        specialisation = Specialisation(self.name, self.function, tensors, nest)
+        result = specialisation.run(tensors)
+        if not specialisation.escaped:
+            known.append(specialisation)
+            if len(known) > MOST_SPECIALISATIONS:
+                known.pop(0)
+        return result
+
+
+def _alias_pattern(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """Which arguments share memory."""
+    first: dict[int, int] = {}
+    pattern = tuple(first.setdefault(id(t.storage), i) for i, t in enumerate(tensors))
+    if len(set(pattern)) != len(pattern):
+        for i, t in enumerate(tensors):
+            if pattern[i] != i and extent(Strided(t.layout.shape, t.layout.strides)):
+                raise NotImplementedError("compile: arguments that share memory are not implemented")
+    return pattern
+
+
+def _hashable(nest: Any) -> Any:
+    if isinstance(nest, _Leaf):
+        return ("tensor", int(nest))
+    if isinstance(nest, _Nest):
+        kind, children = nest
+        if kind is dict:
+            return (kind, tuple((k, _hashable(v)) for k, v in children))
+        return (kind, tuple(_hashable(x) for x in children))
+    return (type(nest), nest if nest.__hash__ is not None else id(nest))
+
+
+def compile(function: F | None = None) -> Any:  # noqa: A001 - PyTorch's name
+    """A function that is traced at its first call with each kind of arguments, and then runs as one program.
+
+    >>> step = ts.compile(lambda x: (x * 2).sum())
+    """
+    if function is None:
+        return compile
+    if hasattr(function, "forward") and hasattr(function, "parameters"):
+        return Compiled(function, type(function).__name__)
+    return Compiled(function, getattr(function, "__name__", "function"))
+

@@ -1,0 +1,285 @@
+"""Tracing: run a function once with tensors that have no data, and keep the graph of everything it did.
+
+Operators reach the tracer instead of a launch. Every storage has a *current value* in the graph; a tensor is a view of its
+storage's value; a write makes a new current value. So a function full of in-place updates becomes a pure graph, whose last
+values of the captured storages are its *updates* (functionalisation). Autograd records as ever: its backward operators are
+operators, and land in the same graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorsmith.core import views
+from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
+from tensorsmith.core.views import Strided
+from tensorsmith.eager import dispatch
+from tensorsmith.eager.entries import elementwise_strides
+from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry, view_value, written_value
+from tensorsmith.eager.operator import Kind, Operation, scalar_dtype
+from tensorsmith.eager.record import recorder
+from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, copy_into
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import Tensor
+
+_fake_addresses = itertools.count(1 << 60, 1 << 40)
+
+
+class TraceError(RuntimeError):
+    """A function that cannot be traced: the message says what it asked for and what to do."""
+
+
+class TracedStorage(Storage):
+    """A storage without memory: its address only serves to tell offsets."""
+
+    __slots__ = ()
+
+
+@dataclass
+class Current:
+    """The value of a storage: a node, seen with the geometry of the tensor that owns the data."""
+
+    node: Node
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    ptr: int
+    storage: Storage
+    writes: int = 0
+    owner: Tensor | None = None  # the captured tensor, for storages that existed before
+
+
+class HostScalar(float):
+    """A Python number of the step (a bias correction, a random offset) that has to be asked for again at each run."""
+
+    ask: Callable[[], float]
+
+    @staticmethod
+    def of(ask: Callable[[], float]) -> HostScalar:
+        found = HostScalar(ask())
+        found.ask = ask
+        return found
+
+
+@dataclass
+class Source:
+    """Where a graph input comes from: a captured tensor, or a host scalar."""
+
+    tensor: Tensor | None = None
+    ask: Callable[[], float | int] | None = None
+    layout: Layout | None = None
+
+
+@dataclass
+class Tracer:
+    """The state of one trace."""
+
+    graph: Graph = field(default_factory=Graph)
+    sources: list[Source] = field(default_factory=list)
+    storages: dict[int, Current] = field(default_factory=dict)
+    captured: list[tuple[Tensor, Any]] = field(default_factory=list)  # leaves met, with the gradient they had
+    made: list[weakref.ref] = field(default_factory=list)
+    grad_set: set[int] = field(default_factory=set)  # leaves (by id) whose gradient the function set itself
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def current(self, tensor: Tensor) -> Current:
+        """The value of a tensor's storage; a storage met for the first time becomes an input."""
+        found = self.storages.get(id(tensor.storage))
+        if found is None:
+            owner = tensor.base if tensor.base is not None else tensor
+            layout = owner.layout
+            node = self.graph.input(layout.shape, layout.dtype)
+            self.sources.append(Source(tensor=owner, layout=layout.with_tracking(False)))
+            found = Current(node, layout.shape, layout.strides, owner.ptr, tensor.storage, owner=owner)
+            self.storages[id(tensor.storage)] = found
+        if found.owner is not None:
+            self.note_leaf(tensor)
+        return found
+
+    def note_leaf(self, tensor: Tensor) -> None:
+        """Remember the gradient a captured leaf had before."""
+        if tensor.layout.tracked and tensor.node is None and not any(t is tensor for t, _ in self.captured):
+            self.captured.append((tensor, tensor.state.grad if tensor.state is not None else None))
+
+    def note_grad_set(self, tensor: Tensor) -> None:
+        """The function sets a gradient: what it was before does not matter to it."""
+        if isinstance(tensor.storage, TracedStorage):
+            return
+        if not any(t is tensor for t, _ in self.captured):
+            self.captured.append((tensor, tensor.state.grad if tensor.state is not None else None))
+            self.grad_set.add(id(tensor))
+
+    def value(self, tensor: Tensor) -> Node:
+        """The node of a tensor now."""
+        current = self.current(tensor)
+        cached = tensor.__dict__.get("_traced")
+        if cached is not None and cached[0] is self and cached[1] == current.writes:
+            return cached[2]
+        layout = tensor.layout
+        if (layout.shape, layout.strides, tensor.ptr) == (current.shape, current.strides, current.ptr):
+            return current.node
+        offset = (tensor.ptr - current.ptr) // layout.dtype.itemsize
+        node = view_value(current.node, layout.shape, layout.strides, offset, current.strides)
+        tensor.__dict__["_traced"] = (self, current.writes, node)
+        return node
+
+    def write(self, tensor: Tensor, node: Node) -> None:
+        """Make `node` the value of a tensor, in its storage too."""
+        current = self.current(tensor)
+        layout = tensor.layout
+        if (layout.shape, layout.strides, tensor.ptr) == (current.shape, current.strides, current.ptr):
+            current.node = node
+        else:
+            offset = (tensor.ptr - current.ptr) // layout.dtype.itemsize
+            current.node = written_value(
+                current.node, node, layout.shape, layout.strides, offset, current.strides
+            )
+        current.writes += 1
+
+    def argument(self, operand: Any) -> Node:
+        """The node of an operand: a tensor's value, or a number as a constant (a HostScalar as an input)."""
+        if isinstance(operand, Tensor):
+            return self.value(operand)
+        if isinstance(operand, HostScalar):
+            node = self.graph.input((), scalar_dtype(float), param=True)
+            self.sources.append(Source(ask=operand.ask))
+            return node
+        return self.graph.constant(operand, scalar_dtype(operand.__class__))
+
+    # --- operators --------------------------------------------------------------------------------------------------
+
+    def kinds(self, operands: Sequence[Any]) -> list[Kind]:
+        return [float if isinstance(x, HostScalar) else dispatch.kind_of(x) for x in operands]
+
+    def call(self, operation: Operation, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Add an operator to the graph; results are tensors without data."""
+        kinds = self.kinds(operands)
+        program = operation.program(kinds, attrs)
+
+        def run(*given: Any) -> Any:
+            mapping = copy_into(self.graph, program.graph, [self.argument(x) for x in given])
+            results = [
+                self.wrap(operation, node, mapping, given, kinds) for node in program.graph.outputs
+            ]
+            return results[0] if len(results) == 1 else tuple(results)
+
+        needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
+        differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
+        if not any(needs) or not any(differentiable):
+            return run(*operands)
+        return recorder(program, run, needs, differentiable)(*operands)
+
+    def call_inplace(self, operation: InplaceOperation, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Add an in-place operator: its results become the values of the tensors it writes."""
+        kinds = self.kinds(operands)
+        check_operands(operation, kinds, attrs)
+        program = operation.program(kinds, attrs)
+
+        def write(given: Sequence[Any]) -> None:
+            mapping = copy_into(self.graph, program.graph, [self.argument(x) for x in given])
+            for node, i in zip(program.graph.outputs, operation.writes):
+                self.write(given[i], mapping[node])
+
+        return recording_entry(operation, kinds, attrs, write)(*operands)
+
+    def wrap(
+        self, operation: Operation, node: Node, mapping: dict[Node, Node], operands: Sequence[Any], kinds: Sequence[Kind]
+    ) -> Tensor:
+        """The tensor of a result: a view of an operand where eager execution makes one, else of new memory."""
+        value = mapping[node]
+        base, chain = node, []
+        while base.op in VIEWS:
+            chain.append(base)
+            base = base.inputs[0]
+        chain.reverse()
+        if not operation.pointwise and not operation.fresh:
+            if base.op is Primitive.INPUT and not base.attrs["param"]:
+                source = operands[base.attrs["number"]]
+                seen = _follow(Strided(source.layout.shape, source.layout.strides), chain)
+                if seen is not None:
+                    return self.tensor(value, node, seen, source)
+            elif base.op not in (Primitive.CONST, Primitive.IOTA, Primitive.INPUT):
+                seen = _follow(Strided(base.shape, contiguous_strides(base.shape)), chain)
+                if seen is not None:
+                    root = self.tensor(mapping[base], base, Strided(base.shape, contiguous_strides(base.shape)), None)
+                    return root if base is node else self.detached(self.tensor(value, node, seen, root))
+        layouts = [k for k in kinds if isinstance(k, Layout)]
+        strides = elementwise_strides(node.shape, layouts) if operation.pointwise else contiguous_strides(node.shape)
+        return self.tensor(value, node, Strided(node.shape, strides), None)
+
+    def detached(self, tensor: Tensor) -> Tensor:
+        """A tensor that shares memory with another result, but is no view to autograd."""
+        tensor.base = None
+        return tensor
+
+    def tensor(self, value: Node, node: Node, seen: Strided, source: Tensor | None) -> Tensor:
+        result = Tensor.__new__(Tensor)
+        result.layout = layout_of(node.dtype, seen.shape, seen.strides)
+        result.node = None
+        result.output_number = 0
+        result.state = None
+        if source is None:
+            ptr = next(_fake_addresses)
+            storage = TracedStorage.foreign(ptr, 0, None)
+            result.storage, result.ptr, result.base = storage, ptr, None
+            self.storages[id(storage)] = Current(value, seen.shape, seen.strides, ptr, storage)
+        else:
+            result.storage = source.storage
+            result.ptr = source.ptr + seen.offset * node.dtype.itemsize
+            result.base = source if source.base is None else source.base
+            result.stamp = source.storage.version
+            result.__dict__["_traced"] = (self, self.storages[id(source.storage)].writes, value)
+        self.made.append(weakref.ref(result))
+        return result
+
+    # --- what cannot be traced --------------------------------------------------------------------------------------
+
+    def refuse(self, tensor: Tensor, what: str) -> None:
+        """Raise where the value of a traced tensor is asked for; tensors that exist outside the trace may be read."""
+        current = self.storages.get(id(tensor.storage))
+        if current is None:
+            return
+        raise TraceError(
+            f"compile: {what} needs the value of a tensor while the function is traced. Keep the computation on tensors "
+            "(ts.where instead of an if), move this line outside of the compiled function, or do not compile it."
+        )
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        """An untracked tensor over the same storage."""
+        value = self.value(tensor)
+        result = Tensor.__new__(Tensor)
+        result.layout = tensor.layout.with_tracking(False)
+        result.storage, result.ptr = tensor.storage, tensor.ptr
+        result.node, result.output_number, result.base, result.state = None, 0, None, None
+        result.__dict__["_traced"] = (self, self.current(tensor).writes, value)
+        self.made.append(weakref.ref(result))
+        return result
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Tracer:
+        if modes.tracer is not None:
+            raise TraceError("compile: a compiled function is already being traced in this thread")
+        dispatch.start_tracing()
+        modes.tracer = self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        modes.tracer = None
+        dispatch.stop_tracing()
+
+
+def _follow(start: Strided, chain: Sequence[Node]) -> Strided | None:
+    """Strides after a chain of views; None where they cannot be expressed, or would run backwards."""
+    seen: Strided | None = start
+    for view in chain:
+        assert seen is not None
+        seen = views.RULES[view.op.value](seen, view.attrs)
+        if seen is None or any(s < 0 for s in seen.strides):
+            return None
+    return seen

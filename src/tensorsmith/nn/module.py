@@ -1,0 +1,277 @@
+"""Module: the base class of everything that has parameters."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tensorsmith.autograd.hooks import RemovableHandle
+from tensorsmith.core import dtypes
+from tensorsmith.core.dtypes import DType
+from tensorsmith.nn.hooks import ModuleHooks, call_with_hooks, register
+from tensorsmith.nn.members import Members
+from tensorsmith.nn.state import IncompatibleKeys, load_state, save_state
+from tensorsmith.ops.creation import check_device
+from tensorsmith.tensor.modes import no_grad
+from tensorsmith.tensor.tensor import Device, Tensor
+
+T = TypeVar("T", bound="Module")
+
+
+class Module(Members):
+    """Base class of layers and models.
+
+    Subclasses call `super().__init__()`, assign parameters, buffers and submodules as attributes, and define `forward`.
+    Calling the module calls `forward` between its hooks.
+
+    >>> class Affine(ts.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.scale = ts.nn.Parameter(ts.ones(3))
+    ...     def forward(self, x):
+    ...         return x * self.scale
+    """
+
+    _hooks: ModuleHooks | None = None  # made with the first hook, so that a call without hooks costs one look
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; every subclass defines it."""
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        hooks = self._hooks
+        if hooks is None:
+            return self.forward(*args, **kwargs)
+        return call_with_hooks(self, hooks, args, kwargs)
+
+    # --- modes and conversions --------------------------------------------------------------------------------------
+
+    def train(self: T, mode: bool = True) -> T:
+        """Set training mode (dropout active) here and below."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self: T) -> T:
+        """Set evaluation mode: `train(False)`."""
+        return self.train(False)
+
+    def requires_grad_(self: T, requires_grad: bool = True) -> T:
+        """Have autograd track every parameter, or none."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)  # type: ignore[attr-defined]
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or (set_to_none=False) fill them with zeros."""
+        for parameter in self.parameters():
+            clear_grad(parameter, set_to_none)
+
+    def apply(self: T, fn: Callable[[Module], None]) -> T:
+        """`fn(module)` for every module below, children before parents, and this one."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    @no_grad()
+    def _apply(self: T, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> T:
+        """Replace the data of parameters (in place: the Parameter stays), their gradients and buffers by `fn` of it."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for parameter in self._parameters.values():
+            if parameter is None:
+                continue
+            grad = parameter.state.grad if parameter.state is not None else None
+            parameter.data = fn(parameter.data)  # type: ignore[attr-defined]
+            if grad is not None:
+                assert parameter.state is not None
+                parameter.state.grad = fn(grad.detach())  # type: ignore[attr-defined]
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    def to(self: T, *args: Any, **kwargs: Any) -> T:
+        """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(tensor)`: floating members get the dtype.
+
+        Raises TypeError for a dtype that is not floating or complex.
+        """
+        dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+        kwargs.pop("non_blocking", None)
+        if kwargs:
+            raise TypeError(f"to() got unexpected keyword arguments: {', '.join(kwargs)}")
+        for argument in args:
+            if isinstance(argument, DType):
+                dtype = argument
+            elif isinstance(argument, Tensor):
+                dtype = argument.dtype
+            elif isinstance(argument, str | Device):
+                device = argument
+            elif argument is not None and not isinstance(argument, bool):
+                raise TypeError(f"to(): expected a dtype, a device or a tensor, got {type(argument).__name__}")
+        check_device(device)
+        if dtype is None:
+            return self
+        if dtype.kind not in "fc":
+            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+        return self._convert(dtype)
+
+    def _convert(self: T, dtype: DType) -> T:
+        return self._apply(lambda t: t.to(dtype) if t.layout.dtype.kind in "fc" else t)  # type: ignore[attr-defined]
+
+    def float(self: T) -> T:
+        """Floating members in float32."""
+        return self._convert(dtypes.float32)
+
+    def double(self: T) -> T:
+        """Floating members in float64."""
+        return self._convert(dtypes.float64)
+
+    def half(self: T) -> T:
+        """Floating members in float16."""
+        return self._convert(dtypes.float16)
+
+    def bfloat16(self: T) -> T:
+        """Floating members in bfloat16."""
+        return self._convert(dtypes.bfloat16)
+
+    def type(self: T, dst_type: DType) -> T:
+        """Every parameter and buffer in a dtype."""
+        return self._apply(lambda t: t.to(dst_type))  # type: ignore[attr-defined]
+
+    def cpu(self: T) -> T:
+        """On the CPU, where every tensor is."""
+        return self
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def state_dict(
+        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """Parameters and persistent buffers by dotted name, as detached tensors over the same memory.
+
+        keep_vars: the parameters themselves instead; destination, prefix: enter into this dict, under this prefix.
+        """
+        return save_state(self, OrderedDict() if destination is None else destination, prefix, keep_vars)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Copy values from a `state_dict` (of this module's structure) into parameters and buffers.
+
+        strict: missing and unexpected keys are errors; assign: take the tensors over instead of copying their values.
+        Raises RuntimeError naming every missing, unexpected and wrongly shaped key; the module is then unchanged.
+        """
+        return load_state(self, state_dict, strict, assign)
+
+    def get_extra_state(self) -> Any:
+        """What a subclass wants to keep in `state_dict()` besides its tensors."""
+        raise RuntimeError("get_extra_state() is only called where a subclass defines it")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take back what `get_extra_state` gave."""
+        raise RuntimeError("set_extra_state() is only called where a subclass defines it")
+
+    # --- hooks ------------------------------------------------------------------------------------------------------
+
+    def _ensure_hooks(self) -> ModuleHooks:
+        self._need_tables("hooks")
+        if self._hooks is None:
+            self._hooks = ModuleHooks()
+        return self._hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """`hook(module, args)` (or `(module, args, kwargs)`) before `forward`; what it returns (not None) replaces args."""
+        return register(self._ensure_hooks().forward_pre, (hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """`hook(module, args, output)` after `forward`; what it returns (not None) replaces the output.
+
+        always_call: also when `forward` or another hook raises.
+        """
+        return register(self._ensure_hooks().forward, (hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """`hook(module, grad_input, grad_output)` when the gradients of the module's inputs are known.
+
+        The gradients are tuples with one entry a positional argument and one an output, None for what is no tensor;
+        a tuple it returns replaces grad_input.
+        """
+        return register(self._ensure_hooks().backward, hook, prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """`hook(module, grad_output)` before the backward of the module; what it returns (not None) replaces grad_output."""
+        return register(self._ensure_hooks().backward_pre, hook, prepend)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """`hook(module, prefix, keep_vars)` before `state_dict` collects."""
+        return register(self._ensure_hooks().state_pre, hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """`hook(module, state_dict, prefix, local_metadata)` after `state_dict` collected; it may change the dict."""
+        return register(self._ensure_hooks().state_post, hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """`hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)` first."""
+        return register(self._ensure_hooks().load_pre, hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """`hook(module, incompatible_keys)` after the checks of `load_state_dict`; it may change the lists in place.
+
+        It runs before anything is written, because a load that fails changes nothing.
+        """
+        return register(self._ensure_hooks().load_post, hook)
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses; subclasses define it."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr().split("\n") if self.extra_repr() else []
+        children = [f"({name}): {indented(repr(module))}" for name, module in self._modules.items()]
+        if len(extra) == 1 and not children:
+            return f"{self._get_name()}({extra[0]})"
+        if not extra and not children:
+            return f"{self._get_name()}()"
+        return f"{self._get_name()}(\n  " + "\n  ".join(extra + children) + "\n)"
+
+
+def indented(text: str, spaces: int = 2) -> str:
+    """All lines but the first moved to the right."""
+    first, *rest = text.split("\n")
+    return "\n".join([first, *(" " * spaces + line for line in rest)])
+
+
+def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
+    """Forget a gradient, or fill it with zeros (detached from its graph)."""
+    state = parameter.state
+    if state is None or state.grad is None:
+        return
+    if set_to_none:
+        state.grad = None
+        return
+    grad = state.grad
+    if grad.node is not None or grad.layout.tracked:
+        grad = state.grad = grad.detach()  # type: ignore[attr-defined]
+    with no_grad():
+        grad.zero_()  # type: ignore[attr-defined]
+
+
