@@ -74,7 +74,9 @@ def evaluate(spec: KernelSpec, inputs: list[np.ndarray], params: list[int | floa
             loaded = inputs[instr.index]
             value = loaded.astype(np.float64) if instr.dtype.kind == "f" else loaded
         elif instr.kind is Kind.CONST:
-            value = cast(np.array(instr.value), dtypes.float64 if isinstance(instr.value, float) else instr.dtype, instr.dtype)
+            value = cast(
+                np.array(instr.value), dtypes.float64 if isinstance(instr.value, float) else instr.dtype, instr.dtype
+            )
         elif instr.kind is Kind.PARAM:
             given = spec.params[instr.index]
             value = cast(np.array((params or [])[instr.index]), given, instr.dtype)
@@ -95,5 +97,6 @@ def evaluate(spec: KernelSpec, inputs: list[np.ndarray], params: list[int | floa
                 value = value.astype(instr.dtype.numpy)
         values.append(np.asarray(value))
     return [
-        cast(np.broadcast_to(values[s.value], spec.domain), spec.body[s.value].dtype, s.operand.dtype) for s in spec.stores
+        cast(np.broadcast_to(values[s.value], spec.domain), spec.body[s.value].dtype, s.operand.dtype)
+        for s in spec.stores
     ]

@@ -28,7 +28,7 @@ class Arithmetic:
     add(a, b):               a + b, same shape and dtype
     add_(a, b):              a += b in place (counts in the version); called where grad mode is off only
     clone(t, layout):        copy of t with the strides of `layout` (its shape and dtype are t's)
-    ones_like(t):            1 everywhere, shape and dtype of t, not tracked
+    ones_like(t):            1 everywhere, shape and dtype of t; called where grad mode is off
     zeros(layout):           0 everywhere, with that layout, not tracked
     sum_to_size(t, shape):   sum over the axes along which `shape` was broadcast to t's shape
     cast(t, dtype):          conversion

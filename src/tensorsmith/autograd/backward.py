@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tensorsmith.autograd import engine
 from tensorsmith.autograd.arithmetic import arithmetic
 from tensorsmith.autograd.node import Node, gradient_edge
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -147,7 +148,11 @@ def _implicit_root(output: Target, number: int) -> tuple[Node, int, Tensor]:
         raise RuntimeError(f"element {number} of tensors does not require grad and does not have a grad_fn")
     if not layout.dtype.is_floating_point:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {layout.dtype}")
-    return *edge, arithmetic.ones_like(output)
+    mode, modes.grad = modes.grad, False
+    try:
+        return *edge, arithmetic.ones_like(output)
+    finally:
+        modes.grad = mode
 
 
 def _given_root(output: Target, grad: Tensor, number: int) -> tuple[Node, int, Tensor]:

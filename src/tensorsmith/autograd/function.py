@@ -204,7 +204,6 @@ class Function:
         node.argument_count = len(args)
         node.input_layouts = tuple([t.layout for t in tensors])
         node.saved = ()
-        versions = [t.storage.version for t in tensors]
 
         before, modes.grad = modes.grad, False
         try:
@@ -216,7 +215,7 @@ class Function:
         finally:
             modes.grad = before
         many = isinstance(result, tuple)
-        outputs = _wrap_outputs(cls, node, tensors, versions, result if many else (result,), recorded)
+        outputs = _wrap_outputs(node, tensors, result if many else (result,), recorded)
         if recorded and modes.anomaly:
             node.trace = user_trace()
         return outputs if many else outputs[0]
@@ -240,9 +239,7 @@ def _with_defaults(function: Callable, args: tuple, kwargs: dict) -> tuple:
     return bound.args
 
 
-def _wrap_outputs(
-    cls: type[Function], node: FunctionNode, tensors: list[Tensor], versions: list[int], raw: tuple, recorded: bool
-) -> tuple:
+def _wrap_outputs(node: FunctionNode, tensors: list[Tensor], raw: tuple, recorded: bool) -> tuple:
     """The results of `forward` as outputs of the node; what was saved is kept."""
     inputs = {id(t) for t in tensors}
     dirty = {id(t) for t in node.dirty}
@@ -253,9 +250,8 @@ def _wrap_outputs(
             "modified inplace must all be outputs of the Function."
         )
     constant = {id(t) for t in node.non_differentiable}
-    for tensor, version in zip(tensors, versions):
-        if id(tensor) in dirty and tensor.storage.version == version:
-            tensor.storage.version += 1  # written behind our back (through NumPy, say)
+    for tensor in node.dirty:
+        tensor.storage.version += 1  # as PyTorch: the write may have been behind our back (through NumPy, say)
 
     node.output_count = len(raw)
     outputs: list[Any] = []

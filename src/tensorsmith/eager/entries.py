@@ -190,7 +190,7 @@ def _unary_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
         storage.version = 0
         code = launch(recipe, a.ptr, ptr)
         if code is not None:
-            fail(0, code)
+            fail(0, code, (a.ptr, ptr))
         tensor = new(Tensor)
         tensor.layout = layout
         tensor.ptr = ptr
@@ -223,7 +223,7 @@ def _binary_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
         storage.version = 0
         code = launch(recipe, a.ptr, b.ptr, ptr)
         if code is not None:
-            fail(0, code)
+            fail(0, code, (a.ptr, b.ptr, ptr))
         tensor = new(Tensor)
         tensor.layout = layout
         tensor.ptr = ptr
@@ -256,7 +256,7 @@ def _scalar_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
         storage.version = 0
         code = launch(recipe, a.ptr, ptr, value)
         if code is not None:
-            fail(0, code)
+            fail(0, code, (a.ptr, ptr, value))
         tensor = new(Tensor)
         tensor.layout = layout
         tensor.ptr = ptr

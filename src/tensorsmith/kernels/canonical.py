@@ -107,7 +107,8 @@ def arrange(
 
 def canonicalize(spec: KernelSpec) -> Canonical:
     """The canonical form of a kernel spec."""
-    body, coordinates = spec.body, []
+    body = spec.body
+    coordinates: list[tuple[int, ...]] = []
     for instr in body:
         if instr.kind is Kind.INDEX:
             body, coordinates = _with_coordinates(spec)
@@ -118,16 +119,17 @@ def canonicalize(spec: KernelSpec) -> Canonical:
     first_output = len(columns) - len(outputs)
     priority = [*range(first_output, len(columns)), *range(first_output)]
     extents, strides = arrange(spec.domain, columns, priority, reduce_axis)
-    inner = tuple([s if s == 0 or s == 1 else 2 for s in [operand[-1] for operand in strides]])
-    if reduce_axis is None:
-        reduce_extent, reduce_strides, along = 0, (), ()
-    else:
+    inner = tuple([stride_class(operand[-1]) for operand in strides])
+    reduce_extent = 0
+    reduce_strides: tuple[int, ...] = ()
+    along: tuple[int, ...] = ()
+    if reduce_axis is not None:
         reduce_extent = spec.domain[reduce_axis]
         reduce_strides = tuple([operand[reduce_axis] for operand in columns])
         if reduce_extent == 1:  # likewise, where the operand varies along the axis at all
             varies = [s != 0 for s in reduce_strides[:first_output]] + [not store.row for store in spec.stores]
             reduce_strides = tuple([int(v) for v in varies])
-        along = tuple([s if s == 0 or s == 1 else 2 for s in reduce_strides])
+        along = tuple([stride_class(s) for s in reduce_strides])
     structure = Structure(
         body,
         tuple([operand.dtype for operand in spec.inputs]),

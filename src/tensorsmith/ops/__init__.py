@@ -8,6 +8,7 @@ from tensorsmith.ops import (
     inplace,
     networks,
     pointwise,
+    reductions,
     views,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "inplace",
     "networks",
     "pointwise",
+    "reductions",
     "views",
 ]

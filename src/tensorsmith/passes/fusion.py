@@ -29,7 +29,15 @@ ANCHORS = frozenset(
         Primitive.LIBRARY, Primitive.PAD, Primitive.CONCAT,
     }
 )  # fmt: skip
-INLINE_INPUTS = frozenset({Primitive.PAD, Primitive.CONCAT})  # these copy: what they read may be computed on the way
+
+
+def inlined_inputs(anchor: Node) -> tuple[Node, ...]:
+    """The operands an anchor copies, which may therefore be computed on the way: parts of a buffer, the base of a write."""
+    if anchor.op in (Primitive.PAD, Primitive.CONCAT):
+        return anchor.inputs
+    return anchor.inputs[:1] if anchor.op in (Primitive.SCATTER, Primitive.PUT) else ()
+
+
 LARGEST_BODY = 96  # inlined scalar operations in one kernel; also bounds recursion
 
 
@@ -220,11 +228,10 @@ class Fusion:
                 continue
             root = self.epilogue(node) if node.op is Primitive.MATMUL else node
             self.materialised.add(root)
-            if node.op not in INLINE_INPUTS:
-                for operand in node.inputs:
-                    base = base_of(operand)
-                    if base.op is not Primitive.INPUT or base.attrs["param"]:
-                        self.materialised.add(base)
+            for operand in node.inputs[len(inlined_inputs(node)) :]:
+                base = base_of(operand)
+                if base.op is not Primitive.INPUT or base.attrs["param"]:
+                    self.materialised.add(base)
 
     def seen_backwards(self, node: Node) -> bool:
         """Whether a chain of views walks an axis backwards, which no tensor may do."""
@@ -315,19 +322,19 @@ class Fusion:
 
     def check_anchor(self, group: Group) -> None:
         """Everything an anchor reads has to be strides over a buffer; what PAD and CONCAT copy is computed on the way."""
-        assert group.anchor is not None
-        if group.anchor.op in INLINE_INPUTS:
-            for operand in group.anchor.inputs:
-                part = Group([operand])
-                walk = Walk(self.materialised, self.place, part)
-                walk.root = operand
-                walk.visit(operand, (), False)
-                if part.reduce_axis is not None and operand not in self.materialised:
-                    raise NeedsBuffer(next(n for n in part.visited if n.op is Primitive.REDUCE))
-                group.leaves |= part.leaves
-                group.visited |= part.visited
-            return
-        for operand in (*group.anchor.inputs, *([group.bias] if group.bias is not None else [])):
+        anchor = group.anchor
+        assert anchor is not None
+        inlined = inlined_inputs(anchor)
+        for operand in inlined:
+            part = Group([operand])
+            walk = Walk(self.materialised, self.place, part)
+            walk.root = operand
+            walk.visit(operand, (), False)
+            if part.reduce_axis is not None and operand not in self.materialised:
+                raise NeedsBuffer(next(n for n in part.visited if n.op is Primitive.REDUCE))
+            group.leaves |= part.leaves
+            group.visited |= part.visited
+        for operand in (*anchor.inputs[len(inlined) :], *([group.bias] if group.bias is not None else [])):
             group.leaves.add(self.locate(operand)[0])
 
     def join(self, groups: list[Group], new: Group, made_by: Mapping[Node, int]) -> int | None:

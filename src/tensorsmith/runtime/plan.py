@@ -70,7 +70,7 @@ class Plan:
         if self.single is not None:
             code = launching.launch(self.single.address, *words)
             if code is not None:
-                self.fail(0, code)
+                self.fail(0, code, words)
             return
         for first, part in zip(self.native_first, self.native):
             if isinstance(part, PythonStep):
@@ -79,7 +79,7 @@ class Plan:
                 code = launching.launch_many(part.address, *words)
                 if code is not None:
                     step, code = decode_error(code)
-                    self.fail(first + step, code)
+                    self.fail(first + step, code, words)
 
     def _run_profiled(self, words: Sequence[int | float]) -> None:
         """Step by step, each timed."""
@@ -90,15 +90,16 @@ class Plan:
             else:
                 code = launching.launch(step.recipe.address, *(words[w] + o if o else words[w] for w, o in step.sources))
                 if code is not None:
-                    self.fail(number, code)
+                    self.fail(number, code, words)
             profiler.record(step.name, profiler.clock() - start, step.bytes_moved, step.flops)
 
-    def fail(self, step: int, code: int) -> None:
-        """Raise the exception for an error code of a step."""
+    def fail(self, step: int, code: int, words: Sequence[int | float]) -> None:
+        """Raise the exception for an error code of a step in a run over `words`."""
         if code >= 1 << 31:
             code -= 1 << 32
         found = self.steps[step]
-        raise found.error(code) if isinstance(found, KernelStep) else RuntimeError(f"{found.name}: error {code}")
+        assert isinstance(found, KernelStep)
+        raise found.error(code, [int(words[w]) + o for w, o in found.sources])
 
     def describe(self) -> str:
         """Steps as text."""

@@ -7,6 +7,7 @@ step's scratch space), with how much scratch.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,11 @@ from tensorsmith.core import views
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemble_fill
+from tensorsmith.kernels.spec import Operand
+from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.cpu.gather import lower_index
 from tensorsmith.targets.cpu.gemm import plan_matmul
 from tensorsmith.targets.cpu.lower import lower
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
@@ -35,7 +39,7 @@ class KernelStep:
     sources: list[tuple[int, int]]
     bytes_moved: int
     flops: int
-    error: Callable[[int], Exception]
+    error: Callable[[int, Sequence[int]], Exception]  # from the error code and the launch's addresses
     kernel: Any = None
 
     def describe(self) -> str:
@@ -75,10 +79,10 @@ class Request:
     kernel: Any = None  # the assembled Kernel of a fused step
 
 
-def no_error(name: str) -> Callable[[int], Exception]:
+def no_error(name: str) -> Callable[[int, Sequence[int]], Exception]:
     """The exception for kernels that report only an integer division by zero."""
 
-    def error(code: int) -> Exception:
+    def error(code: int, addresses: Sequence[int]) -> Exception:
         if code == -1:
             return ZeroDivisionError(f"{name}: integer division or modulo by zero")
         return RuntimeError(f"{name}: kernel error {code}")
@@ -206,6 +210,66 @@ def array_at(address: int, seen: Strided, dtype: Any) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(flat, seen.shape, [s * itemsize for s in seen.strides])
 
 
+def _index_error(name: str, index: Strided, dtype: Any, size: int) -> Callable[[int, Sequence[int]], Exception]:
+    """The IndexError of a gather or scatter: which index, where it stands, what is allowed."""
+
+    def error(code: int, addresses: Sequence[int]) -> Exception:
+        position = np.unravel_index(code - 1, index.shape) if index.shape else ()
+        value = array_at(addresses[1], index, dtype)[position]
+        where = f" at position {[int(i) for i in position]}" if index.shape else ""
+        return IndexError(f"{name}: index {value}{where} is out of bounds for dimension with size {size}")
+
+    return error
+
+
+def _indexing(fusion: Fusion, group: Group) -> list[Request]:
+    """TAKE, GATHER, PUT and SCATTER as index kernels."""
+    root = group.roots[0]
+    axis = root.attrs["axis"]
+    reads = root.op in (Primitive.TAKE, Primitive.GATHER)
+    if reads:
+        (table_node, table), (index_node, index) = (fusion.locate(x) for x in root.inputs)
+        other_node, other = root, fusion.place(root)
+    else:
+        (index_node, index), (other_node, other) = (fusion.locate(x) for x in root.inputs[1:])
+        table_node, table = root, fusion.place(root)
+    domain = other.shape
+    step, size = (table.strides[axis], table.shape[axis]) if table.shape else (1, 1)
+    if root.op in (Primitive.TAKE, Primitive.PUT):  # a one-axis index walks the axis, whole slices move
+        index_strides = tuple(index.strides[0] if i == axis else 0 for i in range(len(domain)))
+    else:
+        index_strides = index.strides
+    table_strides = tuple(0 if i == axis else s for i, s in enumerate(table.strides))
+    mode = "gather" if reads else ("scatter_add" if root.attrs["reduce"] == "add" else "scatter")
+    requests = []
+    if not reads:
+        requests.append(kernel_request(assemble_copy(fusion, root.inputs[0], group, fusion.place(root))))
+    if math.prod(domain) == 0:
+        return requests
+    spec = IndexSpec(
+        mode,
+        domain,
+        Operand(table_node.dtype, table_strides),
+        (IndexOperand(Operand(index_node.dtype, index_strides), step, size),),
+        Operand(other_node.dtype, other.strides),
+        name=root.op.value,
+    )
+    lowered = lower_index(spec)
+    words: list[tuple[Node | None, int]] = [
+        (node, seen.offset * node.dtype.itemsize)
+        for node, seen in ((table_node, table), (index_node, index), (other_node, other))
+    ]
+    flags = RELEASE_GIL if lowered.bytes_moved >= _LONG_WORK else 0
+    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
+    error = _index_error(root.op.value, index._replace(offset=0), index_node.dtype, size)
+
+    def step_of(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(root.op.value, recipe, sources, lowered.bytes_moved, lowered.flops, error, lowered)
+
+    requests.append(Request(words, step_of))
+    return requests
+
+
 def _library(fusion: Fusion, group: Group) -> list[Request]:
     """A primitive without a native kernel, by its reference: floating-point values are computed in float64 and rounded."""
     from tensorsmith.targets.reference.primitives import PRIMITIVES
@@ -238,8 +302,8 @@ ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.CONCAT: _concat,
     Primitive.LIBRARY: _library,
     Primitive.SCAN: _library,
-    Primitive.TAKE: _library,
-    Primitive.GATHER: _library,
-    Primitive.SCATTER: _library,
-    Primitive.PUT: _library,
+    Primitive.TAKE: _indexing,
+    Primitive.GATHER: _indexing,
+    Primitive.SCATTER: _indexing,
+    Primitive.PUT: _indexing,
 }

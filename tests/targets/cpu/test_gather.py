@@ -86,7 +86,10 @@ def test_class_pick_and_two_indices():
     assert execute(IndexSpec("gather", (5,), Operand(f32, (6,)), (one,), Operand(f32, (1,))), table, [t], out) is None
     np.testing.assert_array_equal(out, table[np.arange(5), t])
     a, b = np.array([4, -1, 0, 2, 2]), np.array([0, -6, 1, 2, 5])
-    pair = (IndexOperand(Operand(dtypes.int64, (1,)), 6, 5, True), IndexOperand(Operand(dtypes.int64, (1,)), 1, 6, True))
+    pair = (
+        IndexOperand(Operand(dtypes.int64, (1,)), 6, 5, True),
+        IndexOperand(Operand(dtypes.int64, (1,)), 1, 6, True),
+    )
     spec = IndexSpec("gather", (5,), Operand(f32, (0,)), pair, Operand(f32, (1,)))
     assert execute(spec, table, [a, b], out) is None
     np.testing.assert_array_equal(out, table[a, b])

@@ -46,7 +46,22 @@ UNARY = [
     (Fn.RSQRT, 1.5, [(1e-30, 1e30), (0.1, 1)], torch.rsqrt),
     (Fn.RECIPROCAL, 0.51, [(-1e30, 1e30), (0.1, 1)], torch.reciprocal),
 ]
-EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1754944e-38, 3.4028235e38, -3.4028235e38]
+EDGES = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-45,
+    -1e-45,
+    1.1754944e-38,
+    3.4028235e38,
+    -3.4028235e38,
+]
 
 
 def spec_of(fn: Fn, dtype: DType, n: int, arity: int = 1, result: DType | None = None) -> KernelSpec:
@@ -54,7 +69,9 @@ def spec_of(fn: Fn, dtype: DType, n: int, arity: int = 1, result: DType | None =
     loads = [Instr(Kind.LOAD, dtype, index=k) for k in range(arity)]
     out = result or dtype
     apply = Instr(Kind.APPLY, out, tuple(range(arity)), fn=fn)
-    return KernelSpec((n,), None, (operand,) * arity, (*loads, apply), (Store(Operand(out, (1,)), arity),), name=fn.value)
+    return KernelSpec(
+        (n,), None, (operand,) * arity, (*loads, apply), (Store(Operand(out, (1,)), arity),), name=fn.value
+    )
 
 
 def apply_kernel(fn: Fn, on, *arrays: np.ndarray, result: DType | None = None) -> np.ndarray:
@@ -157,7 +174,9 @@ def test_binary_float32(fn, bound, reference, on):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_division_functions_equal_pytorch(fn, dtype):
     x, y = pairs(dtype)
-    if fn is Fn.REMAINDER:  # PyTorch's float32 vector code gives NaN where x / y overflows or y is denormal; ours is exact
+    if (
+        fn is Fn.REMAINDER
+    ):  # PyTorch's float32 vector code gives NaN where x / y overflows or y is denormal; ours is exact
         with np.errstate(all="ignore"):
             keep = (np.abs(x / y) < 1e30) | (dtype is np.float64)
         x, y = x[keep], y[keep]
@@ -234,7 +253,9 @@ def test_rounding_signs_and_predicates(on):
 
 
 @pytest.mark.parametrize("on", MACHINES, ids=lambda m: m.name)
-@pytest.mark.parametrize("source", [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int64], ids=str)
+@pytest.mark.parametrize(
+    "source", [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int64], ids=str
+)
 def test_casts(source, on):
     """Every 16-bit pattern, or edges and random values, to every dtype."""
     if source.itemsize == 2:

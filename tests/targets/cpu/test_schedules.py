@@ -85,7 +85,11 @@ def test_nan_wins_and_first_position_counts(shape, axis, on):
     x = rng.integers(-3, 4, shape).astype(np.float32)
     x[rng.random(shape) < 0.02] = np.nan
     x[0, 0] = x[-1, -1] = np.inf
-    body = (load(), *(reduce(k, 0) for k in ("max", "min")), *(reduce(k, 0, dtypes.int64) for k in ("argmax", "argmin")))
+    body = (
+        load(),
+        *(reduce(k, 0) for k in ("max", "min")),
+        *(reduce(k, 0, dtypes.int64) for k in ("argmax", "argmin")),
+    )
     strides = (0, 1) if axis == 0 else (1, 0)
     stores = tuple(Store(Operand(body[k].dtype, strides), k, row=True) for k in range(1, 5))
     spec = KernelSpec(shape, axis, (Operand(f32, (shape[1], 1)),), body, stores, name="extremes")
@@ -130,7 +134,9 @@ def test_pointwise_in_place():
     add = (load(0), load(1), apply(Fn.ADD, 0, 1))
     for domain, second in (((1000,), (1,)), ((30, 70), (0, 1)), ((30, 70), (1, 30))):
         dense = contiguous(*domain)
-        spec = KernelSpec(domain, None, (Operand(f32, dense), Operand(f32, second)), add, (Store(Operand(f32, dense), 2),))
+        spec = KernelSpec(
+            domain, None, (Operand(f32, dense), Operand(f32, second)), add, (Store(Operand(f32, dense), 2),)
+        )
         x = np.random.default_rng(5).standard_normal(domain).astype(np.float32)
         y = np.random.default_rng(6).standard_normal(domain).astype(np.float32)
         expected = x + np.lib.stride_tricks.as_strided(y, domain, tuple(4 * s for s in second))
@@ -145,7 +151,9 @@ def test_transposed_copies(shape, dtype, on):
     strides = contiguous(*shape[:-2], shape[-1], shape[-2])
     strides = (*strides[:-2], 1, shape[-2])
     source = Operand(dtype, strides)
-    spec = KernelSpec(shape, None, (source,), (load(dtype=dtype),), (Store(Operand(dtype, contiguous(*shape)), 0),), name="t")
+    spec = KernelSpec(
+        shape, None, (source,), (load(dtype=dtype),), (Store(Operand(dtype, contiguous(*shape)), 0),), name="t"
+    )
     assert lower(spec, on).schedule == "tiled"
     x = np.random.default_rng(7).integers(0, 2 if dtype.kind == "b" else 120, int(np.prod(shape))).astype(dtype.numpy)
     check(spec, [x], on=on)
@@ -185,7 +193,13 @@ def test_philox_reference_is_the_published_one():
 
 
 def test_parameters_are_converted():
-    body = (load(), Instr(Kind.PARAM, f32, index=0), Instr(Kind.PARAM, f32, index=1), apply(Fn.MUL, 0, 1), apply(Fn.ADD, 3, 2))
+    body = (
+        load(),
+        Instr(Kind.PARAM, f32, index=0),
+        Instr(Kind.PARAM, f32, index=1),
+        apply(Fn.MUL, 0, 1),
+        apply(Fn.ADD, 3, 2),
+    )
     operand = Operand(f32, (1,))
     spec = KernelSpec((19,), None, (operand,), body, (Store(operand, 4),), (dtypes.float64, dtypes.int64), "axpb")
     check(spec, [np.arange(19, dtype=np.float32)], [0.5, 3])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_runner import check, extent_of, machines
@@ -95,7 +92,9 @@ def pointwise_specs(draw):
 def row_specs(draw):
     domain = draw(domains(least=1))
     axis = draw(st.integers(0, len(domain) - 1))
-    compute = draw(st.sampled_from([dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int64, dtypes.int32, dtypes.uint8]))
+    compute = draw(
+        st.sampled_from([dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int64, dtypes.int32, dtypes.uint8])
+    )
     inputs, body = [], []
     for k in range(draw(st.integers(1, 2))):
         dtype = draw(st.sampled_from(DTYPES))

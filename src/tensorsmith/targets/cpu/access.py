@@ -69,15 +69,6 @@ class Axis:
             value = kernel.lanes.gather(element, pointer, str(self.strides[operand]), mask)
         return from_memory(kernel.lanes, dtype, value)
 
-    def prefetch(self, index: Value, ahead: Value) -> None:
-        """Ask for what consecutive inputs hold `ahead` elements after a position (a hint: the address may be anything)."""
-        f = self.kernel.function
-        for k in range(len(self.kernel.inputs)):
-            if self.classes[k] == 1:
-                pointer = self._pointer(k, f.add(index, ahead))
-                hints = (("ptr", pointer), ("i32", 0), ("i32", 3), ("i32", 1))
-                f.call("void", "llvm.prefetch.p0", *hints)
-
     def coordinate(self, number: int, index: Value) -> str:
         """The vector of coordinate `number` (an int64) at positions index, index + 1, ... along the axis."""
         kernel = self.kernel
@@ -135,15 +126,19 @@ def vector_loop(
     block = lanes.count * unroll
     sets = len(carried)
     main_end = f.add(low, f.round_down(f.sub(high, low), block))
-    with f.loop(low, main_end, block, list(carried) * unroll, name=f"{unroll} x {lanes.count} lanes of {title}") as loop:
-        following: list[str] = []
+    with f.loop(
+        low, main_end, block, list(carried) * unroll, name=f"{unroll} x {lanes.count} lanes of {title}"
+    ) as loop:
+        following: list[Value] = []
         for u in range(unroll):
             following += step(f.add(loop.index, u * lanes.count), None, loop.carried[u * sets : (u + 1) * sets])
         loop.next = following
-    results = [loop.out[u * sets : (u + 1) * sets] for u in range(unroll)]
+    results = [[str(v) for v in loop.out[u * sets : (u + 1) * sets]] for u in range(unroll)]
     merged = results[0] if merge is None or unroll == 1 else merge(results)
     kinds = [kind for kind, _ in carried]
-    with f.loop(main_end, high, lanes.count, list(zip(kinds, merged)), name=f"{lanes.count} masked lanes of {title}") as rest:
+    with f.loop(
+        main_end, high, lanes.count, list(zip(kinds, merged)), name=f"{lanes.count} masked lanes of {title}"
+    ) as rest:
         mask = lanes.below(f.sub(high, rest.index))
-        rest.next = step(rest.index, mask, rest.carried)
-    return rest.out
+        rest.next = list(step(rest.index, mask, rest.carried))
+    return [str(v) for v in rest.out]

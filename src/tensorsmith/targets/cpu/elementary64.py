@@ -108,7 +108,9 @@ def pow32(lanes: Lanes, x: str, y: str) -> str:
     odd = lanes.op("and", "i1", whole, lanes.op("xor", "i1", half_whole, "splat (i1 true)"))
     signed = lanes.intrinsic("copysign", element, result, x)
     result = lanes.select(odd, element, signed, result)
-    undefined = lanes.op("and", "i1", lanes.compare("olt", element, x, zero), lanes.op("xor", "i1", whole, "splat (i1 true)"))
+    undefined = lanes.op(
+        "and", "i1", lanes.compare("olt", element, x, zero), lanes.op("xor", "i1", whole, "splat (i1 true)")
+    )
     # An infinite base is positive or has a whole power's sign: only finite negative bases have no real power.
     finite = lanes.compare("one", element, size, lanes.constant(element, math.inf))
     undefined = lanes.op("and", "i1", undefined, finite)

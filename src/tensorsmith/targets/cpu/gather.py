@@ -175,9 +175,7 @@ def lower_index(spec: IndexSpec, machine: Machine | None = None) -> LoweredKerne
     extents, strides = arrange(spec.domain, columns, [len(columns) - 2] if spec.mode == "gather" else [])
     indexed = any(operand[-1] for operand in strides[1:-2])
     rows = not indexed and strides[0][-1] == 1 and strides[-2][-1] == 1 and extents[-1] > 1
-    structure = IndexStructure(
-        spec.mode, spec.dtype, tuple((i.operand.dtype, i.wrap) for i in spec.indices), rows
-    )
+    structure = IndexStructure(spec.mode, spec.dtype, tuple((i.operand.dtype, i.wrap) for i in spec.indices), rows)
     key = (structure, machine)
     kernel = _kernels.get(key)
     if kernel is None:

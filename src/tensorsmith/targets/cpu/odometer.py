@@ -18,7 +18,9 @@ def table(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]
     """The constant words for outer axes given outermost first; strides[operand][axis] in bytes."""
     words: list[int] = []
     if len(extents) > MOST_AXES:
-        raise NotImplementedError(f"a kernel over {len(extents)} axes that do not merge; at most {MOST_AXES} are supported")
+        raise NotImplementedError(
+            f"a kernel over {len(extents)} axes that do not merge; at most {MOST_AXES} are supported"
+        )
     for axis in range(len(extents) - 1, -1, -1):
         steps = [operand[axis] for operand in strides]
         words += [extents[axis], *steps, *[-(extents[axis] - 1) * step for step in steps]]
@@ -59,7 +61,7 @@ class Odometer:
         carried = [("i64", offset) for offset in start.out[1:]]
         with f.loop(low, high, 1, carried, name=title) as loop:
             yield loop.carried
-            loop.next = self._advance(loop.carried)
+            loop.next = list(self._advance(loop.carried))
 
     def _advance(self, offsets: Sequence[str]) -> list[str]:
         """Turn the odometer by one and return the new offsets."""
@@ -71,7 +73,9 @@ class Odometer:
         f.jump(head)
         f.place(head)
         f.do(f"{axis_number} = phi i64 [0, %{before}], [{next_number}, %{wrap}]")
-        current = [f.value(f"phi i64 [{offset}, %{before}], [{again}, %{wrap}]") for offset, again in zip(offsets, rewound)]
+        current = [
+            f.value(f"phi i64 [{offset}, %{before}], [{again}, %{wrap}]") for offset, again in zip(offsets, rewound)
+        ]
         f.do(f"br i1 {f.compare('slt', axis_number, self.axes)}, label %{check}, label %{done}")
         f.place(check)
         axis = f.offset(self.first_axis, f.mul(axis_number, self._axis_bytes))

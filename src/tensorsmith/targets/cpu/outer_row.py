@@ -179,7 +179,9 @@ class OuterRow:
                     strip.store((position, "total"), reduction.initial()[0], index)
             return []
 
-        vector_loop(kernel, 0, width, 1, step, title=f"columns, {'last values' if final else f'before pass {number + 1}'}")
+        vector_loop(
+            kernel, 0, width, 1, step, title=f"columns, {'last values' if final else f'before pass {number + 1}'}"
+        )
 
     def _pass(self, number: int, offsets: Sequence[Value], width: Value) -> None:
         """Pass `number` over the reduce axis: groups of rows, then the rows left."""
@@ -206,18 +208,14 @@ class OuterRow:
 
             vector_loop(self.kernel, 0, width, 1, flush, title="the strip: add the block to the total")
 
-    def _groups(
-        self, number: int, low: Value, high: Value, group: int, offsets: Sequence[Value], width: Value
-    ) -> None:
+    def _groups(self, number: int, low: Value, high: Value, group: int, offsets: Sequence[Value], width: Value) -> None:
         f = self.kernel.function
         done = f.add(low, f.round_down(f.sub(high, low), group))
         self._rows(number, low, done, group, offsets, width)
         if group > 1:
             self._rows(number, done, high, 1, offsets, width)
 
-    def _rows(
-        self, number: int, low: Value, high: Value, group: int, offsets: Sequence[Value], width: Value
-    ) -> None:
+    def _rows(self, number: int, low: Value, high: Value, group: int, offsets: Sequence[Value], width: Value) -> None:
         kernel, structure, passes = self.kernel, self.structure, self.passes
         f, body, strip = kernel.function, structure.body, self.strip
         stash = passes.stash
@@ -265,12 +263,12 @@ class OuterRow:
                     )
                     for p in passes.reduces[number]:
                         reduction = self.reductions[p]
-                        position = ""
+                        lane_rows = ""
                         if reduction.positional:
                             row = f.add(rows.index, u)
                             kind = reduction.position
                             narrow = row if kind == "i64" else f.value(f"trunc i64 {row} to i32")
-                            position = kernel.lanes.splat(kind, narrow)
+                            lane_rows = kernel.lanes.splat(kind, narrow)
                         states[p] = reduction.include(context, states[p], values.of(body[p].args[0]), position)
                     if stash is not None and number == stash[2]:
                         axis.store(stash[1], values.of(stash[0]), index, mask)
@@ -309,7 +307,9 @@ def constants(canonical: Canonical) -> tuple[list[int], int]:
         strip //= 2
     along_columns = [operand[-1] * size for operand, size in zip(canonical.strides, sizes)]
     along_rows = [s * size for s, size in zip(canonical.reduce_strides, sizes)]
-    outer_table = table(extents[:-1], [[s * size for s in operand[:-1]] for operand, size in zip(canonical.strides, sizes)])
+    outer_table = table(
+        extents[:-1], [[s * size for s in operand[:-1]] for operand, size in zip(canonical.strides, sizes)]
+    )
     words = [n, extent, strip, parts, block, outer, rows, len(extents) - 1, *along_columns, *along_rows, *outer_table]
     return words, parts * math.ceil(outer / rows)
 

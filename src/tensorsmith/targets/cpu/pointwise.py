@@ -91,9 +91,7 @@ def _row(kernel: KernelText, strides: dict[int, Value], offsets: list, low: Valu
     known = invariant.values
 
     def step(index: Value, mask: str | None, carried: list[str]) -> list[str]:
-        values = kernel.values(
-            lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), known, mask
-        )
+        values = kernel.values(lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), known, mask)
         results = [values.of(value) for value in structure.values]
         for output, result in enumerate(results):
             axis.store(output, result, index, mask)
@@ -105,7 +103,9 @@ def _row(kernel: KernelText, strides: dict[int, Value], offsets: list, low: Valu
 def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words of a pointwise kernel and its number of chunks."""
     structure, extents = canonical.structure, canonical.extents
-    sizes = [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
+    sizes = (
+        [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
+    )
     n = extents[-1]
     inner = [operand[-1] * size for operand, size in zip(canonical.strides, sizes)]
     cost = point_nanoseconds(structure)
@@ -120,7 +120,9 @@ def constants(canonical: Canonical) -> tuple[list[int], int]:
     block = _round_up(math.ceil(n / parts), 64)
     parts = math.ceil(n / block)
     rows = math.ceil(outer / max(1, min(outer, wanted // parts)))
-    outer_table = table(extents[:-1], [[s * size for s in operand[:-1]] for operand, size in zip(canonical.strides, sizes)])
+    outer_table = table(
+        extents[:-1], [[s * size for s in operand[:-1]] for operand, size in zip(canonical.strides, sizes)]
+    )
     words = [n, block, parts, outer, rows, len(extents) - 1, *inner, *outer_table]
     return words, parts * math.ceil(outer / rows)
 

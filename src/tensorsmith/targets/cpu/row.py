@@ -156,9 +156,7 @@ def _row(kernel: KernelText, passes: Passes, axis: Axis, extent: Value) -> None:
             if not passes.varies[position] and passes.depth[position] <= number:
                 row_values.of(position)
         known = dict(row_values.values)
-        reductions = [
-            Reduction(body[r], body[body[r].args[0]].dtype, kernel.lanes) for r in passes.reduces[number]
-        ]
+        reductions = [Reduction(body[r], body[body[r].args[0]].dtype, kernel.lanes) for r in passes.reduces[number]]
         last = number == passes.count - 1
         roots = roots_of_pass(structure, passes, number)
         stash = passes.stash
@@ -167,11 +165,7 @@ def _row(kernel: KernelText, passes: Passes, axis: Axis, extent: Value) -> None:
             have = dict(known)  # noqa: B023 - called within this iteration
             if stash is not None and number > stash[2]:  # noqa: B023
                 have[stash[0]] = axis.load_output(stash[1], index, mask)
-            values = kernel.values(
-                lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), have, mask
-            )
-            if number > 0 and last:  # noqa: B023 - the memory is idle here: fetch the next row
-                axis.prefetch(index, extent)
+            values = kernel.values(lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), have, mask)
             following: list[str] = []
             place = 0
             for r, reduction in zip(passes.reduces[number], reductions):  # noqa: B023
@@ -213,7 +207,9 @@ def _row(kernel: KernelText, passes: Passes, axis: Axis, extent: Value) -> None:
 
 def operand_sizes(structure: Structure) -> list[int]:
     """Bytes per unit of each operand's stride (1 for coordinates)."""
-    return [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
+    return (
+        [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
+    )
 
 
 def constants(canonical: Canonical, schedule: str) -> tuple[list[int], int]:
@@ -231,4 +227,6 @@ def constants(canonical: Canonical, schedule: str) -> tuple[list[int], int]:
     block = math.ceil(rows / min(wanted, rows))
     along = [s * size for s, size in zip(canonical.reduce_strides, sizes)]
     strides = [[s * size for s in operand] for operand, size in zip(canonical.strides, sizes)]
-    return [canonical.reduce_extent, rows, block, len(extents), *along, *table(extents, strides)], math.ceil(rows / block)
+    return [canonical.reduce_extent, rows, block, len(extents), *along, *table(extents, strides)], math.ceil(
+        rows / block
+    )

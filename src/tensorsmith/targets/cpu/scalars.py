@@ -303,7 +303,9 @@ def _integer_power(context: Context, dtype: DType, args: Sequence[str]) -> str:
     leading = f.value(f"call i64 @llvm.ctlz.i64(i64 {wide}, i1 false)")
     f.declarations.add("declare i64 @llvm.ctlz.i64(i64, i1)")
     rounds = f.sub(64, leading)
-    with f.loop(0, rounds, 1, [(vector, one), (vector, base), (vector, remaining)], name="bits of the exponent") as loop:
+    with f.loop(
+        0, rounds, 1, [(vector, one), (vector, base), (vector, remaining)], name="bits of the exponent"
+    ) as loop:
         total, power, left = loop.carried
         odd = lanes.compare("ne", element, lanes.op("and", element, left, one), zero)
         loop.next = [
@@ -340,9 +342,7 @@ def _nextafter(context: Context, dtype: DType, args: Sequence[str]) -> str:
     up = lanes.compare("olt", element, x, y)
     positive = lanes.compare("ogt", element, x, zero)
     away = lanes.op("xor", "i1", lanes.op("xor", "i1", up, positive), "splat (i1 true)")  # magnitude grows
-    moved = lanes.select(
-        away, integer, lanes.op("add", integer, bits, one), lanes.op("sub", integer, bits, one)
-    )
+    moved = lanes.select(away, integer, lanes.op("add", integer, bits, one), lanes.op("sub", integer, bits, one))
     smallest = lanes.intrinsic("copysign", element, lanes.from_bits(element, one), y)
     at_zero = lanes.compare("oeq", element, x, zero)
     result = lanes.select(at_zero, element, smallest, lanes.from_bits(element, moved))
@@ -511,12 +511,16 @@ def narrow_half(lanes: Lanes, dtype: DType, value: str) -> str:
     magnitude = lanes.op("and", "i32", bits, lanes.constant("i32", 0x7FFFFFFF))
     sign = lanes.op("lshr", "i32", lanes.op("xor", "i32", bits, magnitude), lanes.constant("i32", 16))
     # Normal results: rebias the exponent by -112 and round at bit 13. Denormal results: adding 0.5 makes the adder round.
-    odd = lanes.op("and", "i32", lanes.op("lshr", "i32", magnitude, lanes.constant("i32", 13)), lanes.constant("i32", 1))
+    odd = lanes.op(
+        "and", "i32", lanes.op("lshr", "i32", magnitude, lanes.constant("i32", 13)), lanes.constant("i32", 1)
+    )
     rebiased = lanes.op("add", "i32", lanes.op("add", "i32", magnitude, lanes.constant("i32", 0xC8000FFF)), odd)
     normal = lanes.op("lshr", "i32", rebiased, lanes.constant("i32", 13))
     added = lanes.op("fadd", "float", lanes.from_bits("float", magnitude), lanes.constant("float", 0.5))
     denormal = lanes.op("sub", "i32", lanes.bits("float", added), lanes.constant("i32", 0x3F000000))
-    result = lanes.select(lanes.compare("ult", "i32", magnitude, lanes.constant("i32", 0x38800000)), "i32", denormal, normal)
+    result = lanes.select(
+        lanes.compare("ult", "i32", magnitude, lanes.constant("i32", 0x38800000)), "i32", denormal, normal
+    )
     overflow = lanes.compare("uge", "i32", magnitude, lanes.constant("i32", 0x477FF000))  # 65520 and above
     result = lanes.select(overflow, "i32", lanes.constant("i32", 0x7C00), result)
     is_nan = lanes.compare("ugt", "i32", magnitude, lanes.constant("i32", 0x7F800000))
@@ -537,7 +541,9 @@ def cast(context: Context, source: DType, target: DType, value: str) -> str:
     if target.kind == "b":
         return _to_bool(context, source, value)
     if source.is_floating_point and target.is_floating_point:
-        return lanes.convert("fpext" if target.itemsize > source.itemsize else "fptrunc", from_element, to_element, value)
+        return lanes.convert(
+            "fpext" if target.itemsize > source.itemsize else "fptrunc", from_element, to_element, value
+        )
     if target.is_floating_point:
         return lanes.convert("sitofp" if source.kind == "i" else "uitofp", from_element, to_element, value)
     if source.is_floating_point:

@@ -36,7 +36,11 @@ def tile_axis(canonical: Canonical) -> int | None:
     """The axis along which a strided input is consecutive, where the tiled schedule pays; None elsewhere."""
     structure = canonical.structure
     n_inputs, first_output = len(structure.inputs), len(structure.inputs) + structure.coordinates
-    if not structure.outer or canonical.extents[-1] < _LEAST_EXTENT or any(k != 1 for k in structure.inner[first_output:]):
+    if (
+        not structure.outer
+        or canonical.extents[-1] < _LEAST_EXTENT
+        or any(k != 1 for k in structure.inner[first_output:])
+    ):
         return None
     if sum(instruction_cost(i) for i in structure.body) > _MOST_COST:
         return None
@@ -72,7 +76,9 @@ def transpose_tile(lanes: Lanes, element: str, rows: Sequence[str]) -> list[str]
             high = [count + k if k & distance else k | distance for k in range(count)]
             for place, picks in ((i, low), (i | distance, high)):
                 order = ", ".join(f"i32 {p}" for p in picks)
-                following[place] = lanes.function.value(f"shufflevector {vector} {a}, {vector} {b}, <{count} x i32> <{order}>")
+                following[place] = lanes.function.value(
+                    f"shufflevector {vector} {a}, {vector} {b}, <{count} x i32> <{order}>"
+                )
         current = following
         distance //= 2
     return current
@@ -106,9 +112,7 @@ class _Tiles:
         self.inner = inner
         self.across = across
         structure = kernel.structure
-        self.turned = [
-            k for k in range(len(structure.inputs)) if structure.inner[k] == 2 and structure.along[k] == 1
-        ]
+        self.turned = [k for k in range(len(structure.inputs)) if structure.inner[k] == 2 and structure.along[k] == 1]
 
     def region(self, offsets: Sequence[Value], low: Value, high: Value, n: Value) -> None:
         """Rows low..high of the tile axis, the whole innermost axis."""
@@ -149,9 +153,7 @@ class _Tiles:
             axis = Axis(kernel, structure.inner, here, self.inner)
             self._point(axis, column, None, {k: rows[u] for k, rows in turned.items()})
 
-    def _strided(
-        self, offsets: Sequence[Value], low: Value, high: Value, first: Value, n: Value, title: str
-    ) -> None:
+    def _strided(self, offsets: Sequence[Value], low: Value, high: Value, first: Value, n: Value, title: str) -> None:
         f = self.kernel.function
         with f.loop(low, high, 1, name=title) as rows:
             axis = Axis(self.kernel, self.kernel.structure.inner, self._row_offsets(offsets, rows.index), self.inner)
@@ -189,5 +191,9 @@ def constants(canonical: Canonical) -> tuple[list[int], int]:
     rows = math.ceil(outer / max(1, min(outer, wanted // parts)))
     inner = [operand[-1] * size for operand, size in zip(canonical.strides, sizes)]
     across = [operand[-2] * size for operand, size in zip(canonical.strides, sizes)]
-    outer_table = table(extents[:-2], [[s * size for s in operand[:-2]] for operand, size in zip(canonical.strides, sizes)])
-    return [n, m, parts, block, outer, rows, len(extents) - 2, *inner, *across, *outer_table], parts * math.ceil(outer / rows)
+    outer_table = table(
+        extents[:-2], [[s * size for s in operand[:-2]] for operand, size in zip(canonical.strides, sizes)]
+    )
+    return [n, m, parts, block, outer, rows, len(extents) - 2, *inner, *across, *outer_table], parts * math.ceil(
+        outer / rows
+    )

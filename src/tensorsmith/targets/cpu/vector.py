@@ -77,7 +77,9 @@ class Lanes:
         """A scalar SSA value in every lane."""
         vector = self.type(element)
         first = self.function.value(f"insertelement {vector} poison, {element} {scalar}, i64 0")
-        return self.function.value(f"shufflevector {vector} {first}, {vector} poison, <{self.count} x i32> zeroinitializer")
+        return self.function.value(
+            f"shufflevector {vector} {first}, {vector} poison, <{self.count} x i32> zeroinitializer"
+        )
 
     def iota(self, element: str) -> str:
         """0, 1, 2, ... as a constant."""

@@ -1,0 +1,130 @@
+"""`gradcheck` finds wrong gradients, passes right ones, and names unusable inputs."""
+
+import warnings
+
+import pytest
+import torch
+from torch_twin import outcome, twin
+
+import tensorsmith as ts
+from tensorsmith.autograd import GradcheckError, gradcheck, gradgradcheck
+
+
+def double(*values):
+    return ts.tensor(values, dtype=ts.float64, requires_grad=True)
+
+
+class WrongFirst(ts.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+class WrongSecond(ts.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 * ctx.saved_tensors[0].detach()
+
+
+def test_right_gradients():
+    a, b = double(0.5, 1.5), double(2.0, -1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert gradcheck(lambda x, y: ((x * y).exp(), x + 3.0), (a, b))
+        assert gradcheck(lambda x, n: x * n, (a, 2.0))
+        assert gradgradcheck(lambda x, y: ((x * y).exp(), x * x * x), (a, b))
+        assert gradgradcheck(lambda x: x.exp(), a, gen_non_contig_grad_outputs=True)
+    assert a.tolist() == [0.5, 1.5] and a._version == 0 and a.grad is None
+
+
+def test_wrong_gradients():
+    x = double(1.0, 2.0)
+    with pytest.raises(GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0"):
+        gradcheck(WrongFirst.apply, x)
+    assert gradcheck(WrongFirst.apply, x, raise_exception=False) is False
+    assert gradcheck(WrongSecond.apply, x)
+    with pytest.raises(GradcheckError):
+        gradgradcheck(WrongSecond.apply, x)
+    with pytest.raises(GradcheckError, match="expected to be zero"):
+        gradcheck(lambda x: x.detach() * 2, x)
+    assert gradcheck(lambda x: ts.tensor([1.0]), x)
+
+
+def test_input_with_strides():
+    x = ts.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=ts.float64).t().requires_grad_()
+    assert gradcheck(lambda x: x * x, x)
+
+
+def test_nondeterministic_backward():
+    class Drifts(ts.autograd.Function):
+        runs = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            Drifts.runs += 1
+            return g * (2 + 1e-9 * Drifts.runs)
+
+    with pytest.raises(GradcheckError, match="not reentrant"):
+        gradcheck(Drifts.apply, double(1.0))
+    assert gradcheck(Drifts.apply, double(1.0), nondet_tol=1e-6)
+
+
+def test_backward_that_fails_on_missing_gradients():
+    class Demands(ts.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    with pytest.raises(GradcheckError, match="undefined output grads"):
+        gradcheck(Demands.apply, double(1.0))
+    assert gradcheck(Demands.apply, double(1.0), check_undefined_grad=False)
+
+
+def test_single_precision_warns_naming_the_input():
+    x, y = double(1.0), ts.tensor([1.0], requires_grad=True)
+    with pytest.warns(UserWarning, match="Input #1 requires gradient and is not a double precision floating point"):
+        gradcheck(lambda x, y: x + y, (x, y), eps=1e-2, atol=1e-2)
+
+
+def test_unusable_inputs():
+    def program(t, log):
+        check = t.autograd.gradcheck
+        log(outcome(lambda: check(lambda a: a * 2, (t.tensor([1.0], dtype=t.float64),))))
+        spread = t.tensor([1.0], dtype=t.float64).expand(3).requires_grad_()
+        log(outcome(lambda: check(lambda a: a * 2, (spread,))))
+
+    twin(program)
+
+
+@pytest.mark.parametrize("keyword", ["check_forward_ad", "check_batched_grad"])
+def test_what_does_not_exist_says_so(keyword):
+    with pytest.raises(NotImplementedError, match=keyword):
+        gradcheck(lambda x: x, double(1.0), **{keyword: True})
+
+
+def test_agrees_with_pytorch_on_a_kink():
+    values = [0.0, 1.0]
+    ours = outcome(lambda: gradcheck(lambda x: x.abs(), double(*values)))
+    theirs = outcome(
+        lambda: torch.autograd.gradcheck(torch.abs, torch.tensor(values, dtype=torch.float64, requires_grad=True))
+    )
+    assert ours is True and theirs is True
