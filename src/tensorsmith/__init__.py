@@ -29,7 +29,9 @@ from tensorsmith.core.dtypes import (
 )
 from tensorsmith.core.dtypes import DType as dtype
 from tensorsmith.core.dtypes import bool_ as bool  # noqa: A004 - PyTorch's name
+from tensorsmith.compile import compile as compile
 from tensorsmith.ops.creation import from_numpy as from_numpy
+from tensorsmith.ops.elementwise import elementwise as elementwise
 from tensorsmith.ops.registry import namespace as _namespace
 from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads
 from tensorsmith.targets.cpu.pool import set_num_threads as set_num_threads

@@ -31,7 +31,7 @@ from tensorsmith.eager.record import OperatorNode, note_user_line, save, saved_t
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.graph import Node as Value
-from tensorsmith.runtime.plan import build_plan
+from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor
@@ -134,6 +134,8 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
     tensor_inputs, params = plan.tensor_inputs, plan.params
     ordered = [w for _, w in sorted(zip(buffers, writes))]  # operands in the order of the plan's new buffers
     run = plan.run
+    if direct and plan.single is not None:
+        return _single_writer(plan, ordered)
 
     def write(operands: Sequence[Any]) -> None:
         words = [operands[i].ptr for i in tensor_inputs]
@@ -154,6 +156,44 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
     return write
 
 
+def _single_writer(plan: Plan, ordered: Sequence[int]) -> Write:
+    """A single launch over the operands."""
+    from tensorsmith.targets.cpu.launch import launch
+
+    assert plan.single is not None
+    recipe, keep = plan.single.address, plan
+    pointers, params = (*plan.tensor_inputs, *ordered), plan.params
+
+    if len(pointers) == 2 and len(params) == 1:  # x.add_(2.0)
+        first, second, number = *pointers, *params
+
+        def write_scalar(operands: Sequence[Any]) -> None:
+            code = launch(recipe, operands[first].ptr, operands[second].ptr, operands[number])
+            if code is not None:
+                keep.fail(0, code, (operands[first].ptr, operands[second].ptr, operands[number]))
+
+        return write_scalar
+
+    if len(pointers) == 3 and not params:  # x.add_(y)
+        first, second, third = pointers
+
+        def write_two(operands: Sequence[Any]) -> None:
+            code = launch(recipe, operands[first].ptr, operands[second].ptr, operands[third].ptr)
+            if code is not None:
+                keep.fail(0, code, [operands[i].ptr for i in pointers])
+
+        return write_two
+
+    def write(operands: Sequence[Any]) -> None:
+        words = [operands[i].ptr for i in pointers]
+        words += [operands[i] for i in params]
+        code = launch(recipe, *words)
+        if code is not None:
+            keep.fail(0, code, words)
+
+    return write
+
+
 def recording_entry(
     operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str, Any], write: Write
 ) -> Callable[..., Any]:
@@ -164,6 +204,19 @@ def recording_entry(
     tracked = any(needs) and all(t.dtype.kind in "fc" for t in targets)
     table = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
     others = [i for i, k in enumerate(kinds) if isinstance(k, Layout) and i not in writes]
+
+    def untracked(*operands: Any) -> Any:
+        target = operands[only]
+        for i in others:
+            if operands[i].storage is target.storage:
+                check_overlap(name, operands[i], target)
+        write(operands)
+        target.storage.version += 1
+        return target
+
+    if not tracked and len(writes) == 1:
+        only = writes[0]
+        return untracked
 
     def entry(*operands: Any) -> Any:
         for i in others:

@@ -70,7 +70,12 @@ def vjp(
         if node not in values:
             values[node] = replay(work, node, [values[operand] for operand in node.inputs])
 
-    given = [i for i, node in enumerate(graph.outputs) if node in active and (grads is None or grads[i])]
+    # An operator's own rule may give a gradient where the graph carries none (a count as the limit of a norm).
+    given = [
+        i
+        for i, node in enumerate(graph.outputs)
+        if (node in active or (override is not None and node.dtype.is_floating_point)) and (grads is None or grads[i])
+    ]
     grad_inputs = {i: work.input(graph.outputs[i].shape, graph.outputs[i].dtype) for i in given}
     gradients: dict[Node, Node] = {}
     if override is None:

@@ -406,8 +406,11 @@ def _argument(name: str, operator: Operator) -> Any:
         if entry is not None:
             return entry(input)
         axis = None if dim is None else normalise_axis(as_int(name, dim, "dim"), input.ndim)
+        if input.dtype is bool_:
+            raise RuntimeError(f"{name}(): does not support bool input")
         if dim is None:
-            _need_elements(name, input, tuple(range(input.ndim)), True)
+            if not input.layout.numel:
+                raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
         elif input.ndim:
             _need_elements(name, input, (axis,) if axis is not None else (), False)
         return run(operator, input, (dim, keepdim), {"axis": axis, "keepdim": bool(keepdim)})
@@ -469,8 +472,9 @@ def _var_gradient(x: Node, grad: Node, axes: Axes, correction: float) -> Node:
     count = _count(x.shape, axes)
     average = build.reduce(x, "sum", axes, keepdim=True) / float(count)
     below = count - correction
-    scale = 2.0 / below if below > 0 else math.nan if count <= 1 else math.inf
-    return kept(grad, x.shape, axes) * scale * (x - average)
+    if below <= 0 and len(axes) == x.ndim:
+        return kept(grad, x.shape, axes) * build.where(build.map_(Fn.EQ, x, average), math.nan, build.full(x.graph, x.shape, math.inf, x.dtype))
+    return kept(grad, x.shape, axes) * (2.0 / below if below else math.inf) * (x - average)
 
 
 def _std_gradient(x: Node, output: Node, grad: Node, axes: Axes, correction: float) -> Node:

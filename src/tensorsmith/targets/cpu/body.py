@@ -13,9 +13,11 @@ from tensorsmith.kernels.canonical import Structure
 from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.casts import cast, narrow_half, widen_half
+from tensorsmith.targets.cpu.integers import Context
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.random import philox
-from tensorsmith.targets.cpu.scalars import RENDERINGS, Context, cast, narrow_half, widen_half
+from tensorsmith.targets.cpu.scalars import RENDERINGS
 from tensorsmith.targets.cpu.vector import ELEMENTS, Lanes, element_of
 
 ARGUMENTS = (("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker"))
@@ -104,8 +106,8 @@ class Values:
         if instr.kind is Kind.CAST:
             source = self.structure.body[instr.args[0]].dtype
             if source in HALVES and instr.dtype not in HALVES:
-                return cast(self.context, dtypes.float32, instr.dtype, self.in_float32(instr.args[0]))
-            return cast(self.context, source, instr.dtype, self.values[instr.args[0]])
+                return cast(self.context.lanes, dtypes.float32, instr.dtype, self.in_float32(instr.args[0]))
+            return cast(self.context.lanes, source, instr.dtype, self.values[instr.args[0]])
         if instr.kind is Kind.RANDOM:
             return philox(lanes, self.values[instr.args[0]], self.values[instr.args[1]])
         if instr.kind is Kind.APPLY:
@@ -222,7 +224,7 @@ class KernelText:
         else:
             word, source = f.word("%args", number), dtypes.int64
         vector = self.lanes.splat(ELEMENTS[source], word)
-        return cast(self.context(), source, instr.dtype, vector)
+        return cast(self.lanes, source, instr.dtype, vector)
 
     def _uniforms(self) -> None:
         """Compute everything that depends on constants and parameters only, at the head of the kernel."""

@@ -13,7 +13,8 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.spec import Instr
 from tensorsmith.targets.cpu.body import HALVES
 from tensorsmith.targets.cpu.build import Value
-from tensorsmith.targets.cpu.scalars import Context, cast, narrow_half, widen_half
+from tensorsmith.targets.cpu.casts import cast, narrow_half, widen_half
+from tensorsmith.targets.cpu.integers import Context
 from tensorsmith.targets.cpu.vector import Lanes, element_of
 
 
@@ -66,8 +67,8 @@ class Reduction:
         """A value as the accumulator's dtype."""
         if self.argument in HALVES:
             value = widen_half(self.lanes, self.argument, value)
-            return cast(context, dtypes.float32, self.held, value)
-        return cast(context, self.argument, self.held, value)
+            return cast(self.lanes, dtypes.float32, self.held, value)
+        return cast(self.lanes, self.argument, self.held, value)
 
     def include(
         self, context: Context, state: Sequence[str], value: str, position: str, first: str | None = None
@@ -149,10 +150,10 @@ class Reduction:
         """The result in the REDUCE's dtype."""
         if self.positional:
             source = dtypes.int64 if self.position == "i64" else dtypes.uint32
-            return cast(context, source, self.result, state[1])
+            return cast(self.lanes, source, self.result, state[1])
         if self.result in HALVES:
             return narrow_half(self.lanes, self.result, state[0])
-        return cast(context, self.held, self.result, state[0])
+        return cast(self.lanes, self.held, self.result, state[0])
 
     def positions(self, index: Value) -> str:
         """The positions index, index + 1, ... of a vector's lanes."""

@@ -136,7 +136,7 @@ def build(structure: Structure, schedule: str, machine: Machine, name: str) -> t
     first = f.mul(chunk, block)
     passes = plan_passes(structure)
     with odometer.walk(first, f.minimum(rows, f.add(first, block)), "rows") as offsets:
-        _row(kernel, passes, Axis(kernel, structure.along, offsets, strides), extent)
+        _InnerRow(kernel, passes, Axis(kernel, structure.along, offsets, strides), extent).emit()
     return f, kernel.launch_words
 
 
@@ -147,62 +147,77 @@ def _unrolling(kernel: KernelText, positions: list[int], reduces: int) -> int:
     return 4 if cost <= 30 and reduces <= 2 else 2
 
 
-def _row(kernel: KernelText, passes: Passes, axis: Axis, extent: Value) -> None:
-    """All passes of one row."""
-    structure, body = kernel.structure, kernel.structure.body
-    row_values = kernel.values(axis.broadcast, lambda c: axis.coordinate(c, 0), kernel.uniform, None)
-    for number in range(passes.count):
+class _InnerRow:
+    """Emits all passes of one row."""
+
+    def __init__(self, kernel: KernelText, passes: Passes, axis: Axis, extent: Value) -> None:
+        self.kernel = kernel
+        self.passes = passes
+        self.axis = axis
+        self.extent = extent
+        self.row_values = kernel.values(axis.broadcast, lambda c: axis.coordinate(c, 0), kernel.uniform, None)
+
+    def emit(self) -> None:
+        """The passes, then the row outputs."""
+        kernel, structure = self.kernel, self.kernel.structure
+        for number in range(self.passes.count):
+            self._pass(number)
+        for output, (value, is_row) in enumerate(zip(structure.values, structure.rows)):
+            if is_row:
+                dtype = structure.outputs[output]
+                raw = to_memory(kernel.lanes, dtype, self.row_values.of(value))
+                element = memory_element(dtype)
+                pointer = self.axis.pointers[kernel.first_output + output]
+                assert pointer is not None
+                kernel.function.store(kernel.lanes.extract(element, raw), element, pointer, size_of(element))
+
+    def _pass(self, number: int) -> None:
+        """One pass: everything that does not vary and is due, then the loop, then the reductions' results."""
+        kernel, passes, body = self.kernel, self.passes, self.kernel.structure.body
+        structure, axis, stash = kernel.structure, self.axis, passes.stash
         for position in range(len(body)):
             if not passes.varies[position] and passes.depth[position] <= number:
-                row_values.of(position)
-        known = dict(row_values.values)
-        reductions = [Reduction(body[r], body[body[r].args[0]].dtype, kernel.lanes) for r in passes.reduces[number]]
+                self.row_values.of(position)
+        known = dict(self.row_values.values)
         last = number == passes.count - 1
-        roots = roots_of_pass(structure, passes, number)
-        stash = passes.stash
+        reduces = passes.reduces[number]
+        reductions = [Reduction(body[r], body[body[r].args[0]].dtype, kernel.lanes) for r in reduces]
 
         def step(index: Value, mask: str | None, carried: list[str]) -> list[str]:
-            have = dict(known)  # noqa: B023 - called within this iteration
-            if stash is not None and number > stash[2]:  # noqa: B023
+            have = dict(known)
+            if stash is not None and number > stash[2]:
                 have[stash[0]] = axis.load_output(stash[1], index, mask)
             values = kernel.values(lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), have, mask)
             following: list[str] = []
             place = 0
-            for r, reduction in zip(passes.reduces[number], reductions):  # noqa: B023
+            for r, reduction in zip(reduces, reductions):
                 width = len(reduction.kinds)
                 value = values.of(body[r].args[0])
                 state = carried[place : place + width]
                 following += reduction.include(kernel.context(mask), state, value, reduction.positions(index))
                 place += width
-            if stash is not None and number == stash[2]:  # noqa: B023
+            if stash is not None and number == stash[2]:
                 axis.store(stash[1], values.of(stash[0]), index, mask)
-            if last:  # noqa: B023
+            if last:
                 results = [(o, values.of(v)) for o, v in enumerate(structure.values) if not structure.rows[o]]
                 for output, result in results:
                     axis.store(output, result, index, mask)
             return following
 
         carried = [pair for r in reductions for pair in zip(r.kinds, r.initial())]
+        roots = roots_of_pass(structure, passes, number)
         unroll = _unrolling(kernel, cone(body, roots, known), len(reductions))
 
         def merge(sets: list[list[str]]) -> list[str]:
-            return merge_sets(reductions, sets)  # noqa: B023 - called within this iteration
+            return merge_sets(reductions, sets)
 
-        results = vector_loop(kernel, 0, extent, unroll, step, carried, merge, f"the row, pass {number + 1}")
+        results = vector_loop(kernel, 0, self.extent, unroll, step, carried, merge, f"the row, pass {number + 1}")
         place = 0
-        for r, reduction in zip(passes.reduces[number], reductions):
+        for r, reduction in zip(reduces, reductions):
             width = len(reduction.kinds)
             state = reduction.across(results[place : place + width])
-            row_values.values[r] = reduction.finish(kernel.context(), state)
+            self.row_values.values[r] = reduction.finish(kernel.context(), state)
             place += width
-    for output, (value, is_row) in enumerate(zip(structure.values, structure.rows)):
-        if is_row:
-            dtype = structure.outputs[output]
-            raw = to_memory(kernel.lanes, dtype, row_values.of(value))
-            element = memory_element(dtype)
-            pointer = axis.pointers[kernel.first_output + output]
-            assert pointer is not None
-            kernel.function.store(kernel.lanes.extract(element, raw), element, pointer, size_of(element))
 
 
 def operand_sizes(structure: Structure) -> list[int]:

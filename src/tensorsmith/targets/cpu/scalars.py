@@ -9,7 +9,6 @@ lane in float64 (exactly what is not vectorised yet).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
@@ -17,30 +16,17 @@ from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu import elementary as e
 from tensorsmith.targets.cpu import elementary64 as e64
 from tensorsmith.targets.cpu import trigonometry as t
+from tensorsmith.targets.cpu.casts import to_bool
+from tensorsmith.targets.cpu.integers import (
+    Context,
+    Rendering,
+    integer_power,
+    integer_quotient,
+    left_shift,
+    right_shift,
+)
 from tensorsmith.targets.cpu.library import library_call
-from tensorsmith.targets.cpu.vector import Lanes, element_of
-
-
-@dataclass
-class Context:
-    """Where instructions go, which lanes count, and how a kernel reports an error."""
-
-    lanes: Lanes
-    error_word: str | None = None  # pointer to the error word
-    mask: str | None = None  # active lanes; None means all
-
-    def report(self, faulty: str, code: int) -> None:
-        """Store `code` in the error word if an active lane of the mask `faulty` is set."""
-        if self.error_word is None:
-            raise NotImplementedError("this function can fail and needs a kernel with an error word")
-        if self.mask is not None:
-            faulty = self.lanes.op("and", "i1", faulty, self.mask)
-        with self.lanes.function.if_(self.lanes.any(faulty)):
-            self.lanes.function.store(code, "i64", self.error_word, 8)
-
-
-Rendering = Callable[[Context, DType, Sequence[str]], str]
-ZERO_DIVISION = -1  # error code of an integer division by zero
+from tensorsmith.targets.cpu.vector import element_of
 
 
 def _binary(floating: str, integer: str, boolean: str) -> Rendering:
@@ -71,16 +57,9 @@ def _intrinsic(floating: str, signed: str = "", unsigned: str = "") -> Rendering
     return render
 
 
-def _to_bool(context: Context, dtype: DType, value: str) -> str:
-    lanes, element = context.lanes, element_of(dtype)
-    if element == "i1":
-        return value
-    return lanes.compare("une" if dtype.is_floating_point else "ne", element, value, lanes.constant(element, 0))
-
-
 def _logical(name: str) -> Rendering:
     def render(context: Context, dtype: DType, args: Sequence[str]) -> str:
-        return context.lanes.op(name, "i1", *(_to_bool(context, dtype, a) for a in args))
+        return context.lanes.op(name, "i1", *(to_bool(context.lanes, dtype, a) for a in args))
 
     return render
 
@@ -153,52 +132,13 @@ def _rsqrt(context: Context, dtype: DType, args: Sequence[str]) -> str:
     return _reciprocal(context, dtype, [_sqrt(context, dtype, args)])
 
 
-# ------------------------------------------------------------------------------------------------- integer division
-
-
-def _safe_divisor(context: Context, dtype: DType, x: str, y: str) -> tuple[str, str, str]:
-    """(divisor that cannot trap, mask of zero divisors, mask of divisors -1), zero divisors reported."""
-    lanes, element = context.lanes, element_of(dtype)
-    one = lanes.constant(element, 1)
-    zero = lanes.compare("eq", element, y, lanes.constant(element, 0))
-    context.report(zero, ZERO_DIVISION)
-    safe = lanes.select(zero, element, one, y)
-    if dtype.kind != "i":
-        return safe, zero, "zeroinitializer"
-    minus = lanes.compare("eq", element, y, lanes.constant(element, -1))
-    return lanes.select(minus, element, one, safe), zero, minus
-
-
-def _integer_quotient(context: Context, dtype: DType, x: str, y: str, floor: bool) -> tuple[str, str]:
-    """(quotient, remainder) of integers, floored or truncated; division by zero gives (0, 0) and reports."""
-    lanes, element = context.lanes, element_of(dtype)
-    zero_constant = lanes.constant(element, 0)
-    safe, zero, minus = _safe_divisor(context, dtype, x, y)
-    quotient = lanes.op("sdiv" if dtype.kind == "i" else "udiv", element, x, safe)
-    remainder = lanes.op("sub", element, x, lanes.op("mul", element, quotient, safe))
-    if dtype.kind == "i":
-        quotient = lanes.select(minus, element, lanes.op("sub", element, zero_constant, x), quotient)
-        remainder = lanes.select(minus, element, zero_constant, remainder)
-        if floor:
-            unequal = lanes.compare("slt", element, lanes.op("xor", element, remainder, y), zero_constant)
-            inexact = lanes.compare("ne", element, remainder, zero_constant)
-            adjust = lanes.op("and", "i1", unequal, inexact)
-            less = lanes.op("sub", element, quotient, lanes.constant(element, 1))
-            quotient = lanes.select(adjust, element, less, quotient)
-            remainder = lanes.select(adjust, element, lanes.op("add", element, remainder, y), remainder)
-    return (
-        lanes.select(zero, element, zero_constant, quotient),
-        lanes.select(zero, element, zero_constant, remainder),
-    )
-
-
 def _float_fmod(context: Context, element: str, x: str, y: str) -> str:
     return library_call(context.lanes, element, "fmod", (x, y))
 
 
 def _fmod(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if not dtype.is_floating_point:
-        return _integer_quotient(context, dtype, args[0], args[1], floor=False)[1]
+        return integer_quotient(context, dtype, args[0], args[1], floor=False)[1]
     return _float_fmod(context, element_of(dtype), args[0], args[1])
 
 
@@ -217,7 +157,7 @@ def _shifted_remainder(context: Context, element: str, x: str, y: str) -> tuple[
 
 def _remainder(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if not dtype.is_floating_point:
-        return _integer_quotient(context, dtype, args[0], args[1], floor=True)[1]
+        return integer_quotient(context, dtype, args[0], args[1], floor=True)[1]
     return _shifted_remainder(context, element_of(dtype), args[0], args[1])[1]
 
 
@@ -225,7 +165,7 @@ def _floor_divide(context: Context, dtype: DType, args: Sequence[str]) -> str:
     """floor(x / y), exact where x / y rounds up to an integer: (x - fmod) / y, less 1 where the signs differ, made whole."""
     x, y = args
     if not dtype.is_floating_point:
-        return _integer_quotient(context, dtype, x, y, floor=True)[0]
+        return integer_quotient(context, dtype, x, y, floor=True)[0]
     lanes, element = context.lanes, element_of(dtype)
     remainder, _, moved = _shifted_remainder(context, element, x, y)
     ratio = lanes.op("fdiv", element, x, y)
@@ -241,32 +181,12 @@ def _floor_divide(context: Context, dtype: DType, args: Sequence[str]) -> str:
     return lanes.select(by_zero, element, ratio, whole)
 
 
-def _left_shift(context: Context, dtype: DType, args: Sequence[str]) -> str:
-    return _shift(context, dtype, args, "shl")
-
-
-def _right_shift(context: Context, dtype: DType, args: Sequence[str]) -> str:
-    return _shift(context, dtype, args, "ashr" if dtype.kind == "i" else "lshr")
-
-
-def _shift(context: Context, dtype: DType, args: Sequence[str], name: str) -> str:
-    """A shift by less than the width; beyond it (or by a negative amount) all bits leave: 0, or the sign for ashr."""
-    lanes, element = context.lanes, element_of(dtype)
-    bits = dtype.itemsize * 8
-    inside = lanes.compare("ult", element, args[1], lanes.constant(element, bits))
-    amount = lanes.select(inside, element, args[1], lanes.constant(element, bits - 1))
-    shifted = lanes.op(name, element, args[0], amount)
-    if name == "ashr":
-        return shifted
-    return lanes.select(inside, element, shifted, lanes.constant(element, 0))
-
-
 def _bitwise_not(context: Context, dtype: DType, args: Sequence[str]) -> str:
     return context.lanes.op("xor", element_of(dtype), args[0], context.lanes.constant(element_of(dtype), -1))
 
 
 def _logical_not(context: Context, dtype: DType, args: Sequence[str]) -> str:
-    return context.lanes.op("xor", "i1", _to_bool(context, dtype, args[0]), "splat (i1 true)")
+    return context.lanes.op("xor", "i1", to_bool(context.lanes, dtype, args[0]), "splat (i1 true)")
 
 
 def _isnan(context: Context, dtype: DType, args: Sequence[str]) -> str:
@@ -286,47 +206,9 @@ def _magnitude_is_infinite(predicate: str, integers: str) -> Rendering:
     return render
 
 
-def _integer_power(context: Context, dtype: DType, args: Sequence[str]) -> str:
-    """x ** y of integers by squaring, wrapping; a negative exponent gives 0 except for bases 1 and -1."""
-    lanes, element = context.lanes, element_of(dtype)
-    base, exponent = args
-    one, zero = lanes.constant(element, 1), lanes.constant(element, 0)
-    remaining = exponent
-    if dtype.kind == "i":
-        negative = lanes.compare("slt", element, exponent, zero)
-        remaining = lanes.select(negative, element, zero, exponent)
-    # As many squarings as the largest exponent of the lanes has bits.
-    f = lanes.function
-    vector = lanes.type(element)
-    largest = f.call(element, f"llvm.vector.reduce.umax.{lanes.mangled(element)}", (vector, remaining))
-    wide = largest if element == "i64" else f.value(f"zext {element} {largest} to i64")
-    leading = f.value(f"call i64 @llvm.ctlz.i64(i64 {wide}, i1 false)")
-    f.declarations.add("declare i64 @llvm.ctlz.i64(i64, i1)")
-    rounds = f.sub(64, leading)
-    with f.loop(
-        0, rounds, 1, [(vector, one), (vector, base), (vector, remaining)], name="bits of the exponent"
-    ) as loop:
-        total, power, left = loop.carried
-        odd = lanes.compare("ne", element, lanes.op("and", element, left, one), zero)
-        loop.next = [
-            lanes.select(odd, element, lanes.op("mul", element, total, power), total),
-            lanes.op("mul", element, power, power),
-            lanes.op("lshr", element, left, one),
-        ]
-    total = loop.out[0]
-    if dtype.kind != "i":
-        return total
-    minus = lanes.constant(element, -1)
-    is_one = lanes.compare("eq", element, base, one)
-    is_minus = lanes.compare("eq", element, base, minus)
-    odd = lanes.compare("ne", element, lanes.op("and", element, exponent, one), zero)
-    inverse = lanes.select(is_minus, element, lanes.select(odd, element, minus, one), zero)
-    return lanes.select(negative, element, lanes.select(is_one, element, one, inverse), total)
-
-
 def _pow(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if not dtype.is_floating_point:
-        return _integer_power(context, dtype, args)
+        return integer_power(context, dtype, args)
     if dtype is dtypes.float32:
         return e64.pow32(context.lanes, *args)
     return library_call(context.lanes, element_of(dtype), "pow", args)
@@ -454,8 +336,8 @@ RENDERINGS: dict[Fn, Rendering] = {
     Fn.BITWISE_OR: _binary("", "or", "or"),
     Fn.BITWISE_XOR: _binary("", "xor", "xor"),
     Fn.BITWISE_NOT: _bitwise_not,
-    Fn.LEFT_SHIFT: _left_shift,
-    Fn.RIGHT_SHIFT: _right_shift,
+    Fn.LEFT_SHIFT: left_shift,
+    Fn.RIGHT_SHIFT: right_shift,
     Fn.ISNAN: _isnan,
     Fn.ISINF: _magnitude_is_infinite("oeq", "zeroinitializer"),
     Fn.ISFINITE: _magnitude_is_infinite("one", "splat (i1 true)"),
@@ -470,90 +352,3 @@ RENDERINGS: dict[Fn, Rendering] = {
 
 # Functions that no kernel can compute: a graph that needs one calls NumPy for it.
 LIBRARY_CALLS: frozenset[Fn] = frozenset(Fn) - frozenset(RENDERINGS)
-
-
-# ------------------------------------------------------------------------------------------------------------- casts
-
-
-def widen_half(lanes: Lanes, dtype: DType, bits: str) -> str:
-    """float32 values of float16 or bfloat16 bits (exact)."""
-    if dtype is dtypes.bfloat16:
-        wide = lanes.convert("zext", "i16", "i32", bits)
-        return lanes.from_bits("float", lanes.op("shl", "i32", wide, lanes.constant("i32", 16)))
-    if lanes.machine.name != "generic":
-        return lanes.convert("fpext", "half", "float", lanes.convert("bitcast", "i16", "half", bits))
-    # Shift exponent and mantissa into place and multiply by 2**112, which also normalises denormals; inf and NaN apart.
-    wide = lanes.convert("zext", "i16", "i32", bits)
-    magnitude = lanes.op("and", "i32", wide, lanes.constant("i32", 0x7FFF))
-    shifted = lanes.op("shl", "i32", magnitude, lanes.constant("i32", 13))
-    scaled = lanes.op("fmul", "float", lanes.from_bits("float", shifted), lanes.constant("float", 2.0**112))
-    special = lanes.compare("uge", "i32", magnitude, lanes.constant("i32", 0x7C00))
-    infinite = lanes.op("or", "i32", shifted, lanes.constant("i32", 0x7F800000))
-    result = lanes.select(special, "i32", infinite, lanes.bits("float", scaled))
-    sign = lanes.op("shl", "i32", lanes.op("xor", "i32", wide, magnitude), lanes.constant("i32", 16))
-    return lanes.from_bits("float", lanes.op("or", "i32", result, sign))
-
-
-def narrow_half(lanes: Lanes, dtype: DType, value: str) -> str:
-    """float16 or bfloat16 bits of float32 values, rounded to nearest even."""
-    bits = lanes.bits("float", value)
-    if dtype is dtypes.bfloat16:
-        # In integers, since the bf16 instruction flushes denormals: add half a unit (and the odd bit), cut.
-        high = lanes.op("lshr", "i32", bits, lanes.constant("i32", 16))
-        odd = lanes.op("and", "i32", high, lanes.constant("i32", 1))
-        rounded = lanes.op("add", "i32", lanes.op("add", "i32", bits, lanes.constant("i32", 0x7FFF)), odd)
-        cut = lanes.op("lshr", "i32", rounded, lanes.constant("i32", 16))
-        quiet = lanes.op("or", "i32", high, lanes.constant("i32", 0x40))
-        cut = lanes.select(lanes.compare("uno", "float", value, value), "i32", quiet, cut)
-        return lanes.convert("trunc", "i32", "i16", cut)
-    if lanes.machine.name != "generic":
-        return lanes.convert("bitcast", "half", "i16", lanes.convert("fptrunc", "float", "half", value))
-    magnitude = lanes.op("and", "i32", bits, lanes.constant("i32", 0x7FFFFFFF))
-    sign = lanes.op("lshr", "i32", lanes.op("xor", "i32", bits, magnitude), lanes.constant("i32", 16))
-    # Normal results: rebias the exponent by -112 and round at bit 13. Denormal results: adding 0.5 makes the adder round.
-    odd = lanes.op(
-        "and", "i32", lanes.op("lshr", "i32", magnitude, lanes.constant("i32", 13)), lanes.constant("i32", 1)
-    )
-    rebiased = lanes.op("add", "i32", lanes.op("add", "i32", magnitude, lanes.constant("i32", 0xC8000FFF)), odd)
-    normal = lanes.op("lshr", "i32", rebiased, lanes.constant("i32", 13))
-    added = lanes.op("fadd", "float", lanes.from_bits("float", magnitude), lanes.constant("float", 0.5))
-    denormal = lanes.op("sub", "i32", lanes.bits("float", added), lanes.constant("i32", 0x3F000000))
-    result = lanes.select(
-        lanes.compare("ult", "i32", magnitude, lanes.constant("i32", 0x38800000)), "i32", denormal, normal
-    )
-    overflow = lanes.compare("uge", "i32", magnitude, lanes.constant("i32", 0x477FF000))  # 65520 and above
-    result = lanes.select(overflow, "i32", lanes.constant("i32", 0x7C00), result)
-    is_nan = lanes.compare("ugt", "i32", magnitude, lanes.constant("i32", 0x7F800000))
-    result = lanes.select(is_nan, "i32", lanes.constant("i32", 0x7E00), result)
-    return lanes.convert("trunc", "i32", "i16", lanes.op("or", "i32", result, sign))
-
-
-def cast(context: Context, source: DType, target: DType, value: str) -> str:
-    """`value` of dtype `source` as `target`: floats to integers saturate (NaN gives 0), integers wrap, bool is != 0."""
-    lanes = context.lanes
-    if source is target:
-        return value
-    if source in (dtypes.float16, dtypes.bfloat16):
-        return cast(context, dtypes.float32, target, widen_half(lanes, source, value))
-    if target in (dtypes.float16, dtypes.bfloat16):
-        return narrow_half(lanes, target, cast(context, source, dtypes.float32, value))
-    from_element, to_element = element_of(source), element_of(target)
-    if target.kind == "b":
-        return _to_bool(context, source, value)
-    if source.is_floating_point and target.is_floating_point:
-        return lanes.convert(
-            "fpext" if target.itemsize > source.itemsize else "fptrunc", from_element, to_element, value
-        )
-    if target.is_floating_point:
-        return lanes.convert("sitofp" if source.kind == "i" else "uitofp", from_element, to_element, value)
-    if source.is_floating_point:
-        vector, result = lanes.type(from_element), lanes.type(to_element)
-        name = f"llvm.fpto{'s' if target.kind == 'i' else 'u'}i.sat.{lanes.mangled(to_element)}.{lanes.mangled(from_element)}"
-        return lanes.function.call(result, name, (vector, value))
-    from_bits = 1 if source.kind == "b" else source.itemsize * 8
-    to_bits = target.itemsize * 8
-    if to_bits < from_bits:
-        return lanes.convert("trunc", from_element, to_element, value)
-    if to_bits == from_bits:
-        return value
-    return lanes.convert("sext" if source.kind == "i" else "zext", from_element, to_element, value)
