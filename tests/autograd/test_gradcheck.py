@@ -128,3 +128,23 @@ def test_agrees_with_pytorch_on_a_kink():
         lambda: torch.autograd.gradcheck(torch.abs, torch.tensor(values, dtype=torch.float64, requires_grad=True))
     )
     assert ours is True and theirs is True
+
+
+def test_single_precision_parameters_are_named():
+    class Scale:
+        def __init__(self, dtype):
+            self.weight = ts.tensor([2.0], dtype=dtype, requires_grad=True)
+
+        def named_parameters(self):
+            return [("weight", self.weight)]
+
+        def __call__(self, x):
+            return x * self.weight.double()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert gradcheck(Scale(ts.float64), double(1.0))
+    with pytest.warns(UserWarning, match="Parameter 'weight' of Scale is float32"):
+        gradcheck(Scale(ts.float32), double(1.0))
+    module = Scale(ts.float64)
+    assert gradcheck(lambda x, weight: x * weight, (double(1.0), module.weight))

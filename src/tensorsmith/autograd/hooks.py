@@ -146,10 +146,11 @@ def retain_on(tensor: Tensor) -> None:
 
 def move_retained(tensor: Tensor, before: Any) -> None:
     """An in-place operation replaced node `before` of a tensor: a retained gradient follows, hooks stay behind."""
-    if tensor.state is None or not tensor.state.retains_grad or before is None:
+    if tensor.state is None or not tensor.state.retains_grad:
         return
-    if before.attached is not None and before.attached.retained is not None:
-        before.attached.retained.pop(tensor.output_number, None)
+    attached = before.attached if before is not None else None
+    if attached is not None and attached.retained is not None:
+        attached.retained = {n: kept for n, kept in attached.retained.items() if kept() is not tensor}
     retain_on(tensor)
 
 

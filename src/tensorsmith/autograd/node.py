@@ -167,13 +167,18 @@ def derive_view_node(view: Tensor) -> None:
     """
     if view.node is not None and view.node.opaque_views:
         raise RuntimeError(opaque_view_message(view, "its base or another view of its base has been"))
+    before = view.node
     _rules["view"](view)
+    if view.state is not None and view.state.retains_grad:
+        move_retained(view, before)
 
 
 def rebase_history(target: Tensor, node: Node, number: int) -> None:
     """Make output `number` of `node` the history of a tensor that was written in place (of its base, for a view)."""
     if target.base is not None:
+        before = target.base.node
         _rules["rebase"](target, node, number)
+        move_retained(target.base, before)
         return
     before = target.node
     target.node = node

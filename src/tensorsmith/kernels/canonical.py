@@ -1,9 +1,9 @@
 """KernelSpec -> canonical form: fewest axes, in the best order, and the key under which a compiled kernel is shared.
 
 Axes of extent 1 are dropped; the kept axes are ordered so that the outputs' (then the inputs') smallest stride is
-innermost; neighbours are merged where every operand walks them as one. INDEX instructions become *coordinates*: operands
-whose value is their own offset (stride 1 along their axis, 0 along the others), so that reordering and merging keep them
-right by the same rule as memory operands. The reduce axis is never merged and kept apart.
+innermost; neighbours are merged where every operand walks them as one. INDEX instructions become *coordinates*:
+operands whose value is their own offset (stride 1 along their axis, 0 along the others), so that reordering and
+merging keep them right by the same rule as memory operands. The reduce axis is never merged and kept apart.
 
     (N, C, H) + (C, 1)  ->  kept axes (N, C, H), classes {1, 0}      (N, C) + (N, C)  ->  one axis N * C, classes {1, 1}
 """
@@ -79,8 +79,8 @@ def arrange(
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """(extents, strides per operand) over the fewest axes, outermost first, at least one axis.
 
-    columns: each operand's strides per domain axis; priority: operands in the order in which their strides decide the order
-    of the axes; without: an axis to leave out.
+    columns: each operand's strides per domain axis; priority: operands in the order in which their strides decide the
+    order of the axes; without: an axis to leave out.
     """
     kept = [
         (extent, [strides[axis] for strides in columns])

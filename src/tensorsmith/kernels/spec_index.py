@@ -3,7 +3,7 @@
 One form covers gathers and scatters. At every point p of a rectangular domain
 
     place(p) = sum of coordinate * stride of `table` over the axes + sum over the indices of index_k(p) * step_k
-    gather:   other[p] = table[place(p)]        scatter: table[place(p)] = other[p]        scatter_add: table[place(p)] += ...
+    gather: other[p] = table[place(p)]   scatter: table[place(p)] = other[p]   scatter_add: table[place(p)] += other[p]
 
     embedding, index_select(0):  domain (N, D), index strides (1, 0), table strides (0, 1), step D, size V
     gather(dim=1):               domain (I, J), index strides (J, 1), table strides (C, 0), step 1, size C
@@ -40,8 +40,8 @@ class IndexSpec:
     """One gather or scatter; launch words are the addresses of the table, of each index, and of `other`.
 
     domain: extents, all >= 1. table, other: the same dtype, strides per domain axis (the table's are 0 along axes
-    that only the indices walk). A scatter changes the table in place: whatever it does not touch keeps its value. Points
-    of a scatter_add are added in domain order, so the result does not depend on threads.
+    that only the indices walk). A scatter changes the table in place: whatever it does not touch keeps its value.
+    Points of a scatter_add are added in domain order, so the result does not depend on threads.
 
     An index out of range leaves 1 + its position (row-major, over the axes along which an index has a stride) in the
     error word; the element is not read or written.

@@ -1,3 +1,41 @@
-"""Neural networks."""
+"""Neural networks: modules with PyTorch's names."""
+
+import sys as _sys
+from types import ModuleType as _ModuleType
 
 from tensorsmith.nn import functional as functional
+from tensorsmith.nn import init as init
+from tensorsmith.nn.activations import (
+    CELU, ELU, GELU, GLU, SELU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish,
+    PReLU, ReLU, ReLU6, Sigmoid, SiLU, Softmax, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
+)  # fmt: skip
+from tensorsmith.nn.clipping import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from tensorsmith.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from tensorsmith.nn.dropout import AlphaDropout, Dropout
+from tensorsmith.nn.embedding import Embedding
+from tensorsmith.nn.flatten import Flatten, Unflatten
+from tensorsmith.nn.linear import Bilinear, Identity, Linear
+from tensorsmith.nn.losses import (
+    BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, NLLLoss, SmoothL1Loss,
+)  # fmt: skip
+from tensorsmith.nn.module import Module
+from tensorsmith.nn.normalisation import LayerNorm, RMSNorm
+from tensorsmith.nn.parameter import Buffer, Parameter
+from tensorsmith.nn.parameter_vector import parameters_to_vector, vector_to_parameters
+
+# PyTorch's `nn.utils` as a namespace: what is in it lives in files named after what they hold.
+utils = _ModuleType("tensorsmith.nn.utils", "Functions on the parameters of models and their gradients.")
+for _function in (
+    clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm, parameters_to_vector, vector_to_parameters,
+):  # fmt: skip
+    setattr(utils, _function.__name__, _function)
+_sys.modules[utils.__name__] = utils
+
+__all__ = [
+    "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "Bilinear", "Buffer", "CELU", "CrossEntropyLoss", "Dropout", "ELU",
+    "Embedding", "Flatten", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "HuberLoss", "Identity",
+    "KLDivLoss", "L1Loss", "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "LogSoftmax", "MSELoss", "Mish", "Module",
+    "ModuleDict", "ModuleList", "NLLLoss", "PReLU", "Parameter", "ParameterDict", "ParameterList", "RMSNorm", "ReLU",
+    "ReLU6", "SELU", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss", "Softmax", "Softmin", "Softplus", "Softshrink",
+    "Softsign", "Tanh", "Tanhshrink", "Threshold", "Unflatten", "functional", "init", "utils",
+]  # fmt: skip

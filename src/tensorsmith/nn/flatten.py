@@ -36,27 +36,7 @@ class Unflatten(Module):
         self.unflattened_size = tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        ndim = input.ndim
-        if not -ndim <= self.dim < ndim:
-            raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {self.dim})")
-        dim = self.dim % ndim
-        shape = tuple(input.shape)
-        inner = list(self.unflattened_size)
-        if inner.count(-1) == 1:
-            known = 1
-            for n in inner:
-                known *= n if n != -1 else 1
-            if known and shape[dim] % known == 0:
-                inner[inner.index(-1)] = shape[dim] // known
-        size = 1
-        for n in inner:
-            size *= n
-        if size != shape[dim] or any(n < 0 for n in inner):
-            raise RuntimeError(
-                f"unflatten: Provided sizes {list(self.unflattened_size)} don't multiply up to the size of dim {self.dim} "
-                f"({shape[dim]}) in the input tensor"
-            )
-        return input.reshape(*shape[:dim], *inner, *shape[dim + 1 :])  # type: ignore[attr-defined]
+        return input.unflatten(self.dim, self.unflattened_size)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

@@ -94,6 +94,7 @@ class Walk:
         self.place = place
         self.group = group
         self.root: Node | None = None
+        self.argument: Node | None = None  # of the reduction that is being walked
         self.size = 0
         self.seen: set[tuple[Node, Chain, bool]] = set()
 
@@ -144,11 +145,24 @@ class Walk:
         if group.reduce_axis is None and not group.domain:
             group.domain, group.reduce_axis = shape, axis
         if group.domain != shape or group.reduce_axis != axis:
-            raise NeedsBuffer(node)
+            raise NeedsBuffer(self.row_value(node))
         target = shape if in_reduction else root_domain(self.root)
         if not aligned(node, chain, target, shape, axis):
             raise NeedsBuffer(node)
+        outer, self.argument = self.argument, node.inputs[0]
         self.visit(node.inputs[0], (), True)
+        self.argument = outer
+
+    def row_value(self, node: Node) -> Node:
+        """What to materialise for a reduction over other points: all that is computed from its rows, if that is as small.
+
+        So the mean of a loss reads one value a row, and the kernel of the rows is one, however many reductions it has.
+        """
+        if self.argument is not None:
+            value = base_of(self.argument)
+            if value.numel == node.numel and value not in self.materialised and value.op is not Primitive.INPUT:
+                return value
+        return node
 
 
 def root_domain(root: Node) -> tuple[int, ...]:

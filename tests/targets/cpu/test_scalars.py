@@ -241,7 +241,8 @@ def test_rounding_signs_and_predicates(on):
     x = np.concatenate([np.array([*EDGES, 1.5, 2.5, -1.5, -2.5, 0.49999997, 8388609.0]), np.linspace(-5, 5, 401)])
     x = x.astype(np.float32)
     t = torch.from_numpy(x)
-    for fn, reference in ((Fn.ROUND, torch.round), (Fn.FLOOR, torch.floor), (Fn.CEIL, torch.ceil), (Fn.TRUNC, torch.trunc),
+    for fn, reference in ((Fn.ROUND, torch.round), (Fn.FLOOR, torch.floor), (Fn.CEIL, torch.ceil),
+                          (Fn.TRUNC, torch.trunc),
                           (Fn.NEG, torch.neg), (Fn.ABS, torch.abs), (Fn.RELU, torch.relu)):  # fmt: skip
         got, want = apply_kernel(fn, on, x), reference(t).numpy()
         np.testing.assert_array_equal(got, want)
@@ -264,8 +265,8 @@ def test_casts(source, on):
         rng = np.random.default_rng(4)
         powers = np.ldexp(rng.uniform(1, 2, 4000), rng.integers(-150, 128, 4000))
         halfway = np.arange(4000) * 2.0**-25 + 1 + np.arange(4000) % 3 * 2.0**-12
-        x = np.concatenate([powers, -powers, halfway, [*EDGES, 65504, 65519.996, 65520, 2**-24, 2**-25, 3e-8, 6e-8, 127.5, 128,
-                            -129, 255.9, 256, 2**31, 2**63, -(2.0**63)]]).astype(source.numpy)  # fmt: skip
+        x = np.concatenate([powers, -powers, halfway, [*EDGES, 65504, 65519.996, 65520, 2**-24, 2**-25, 3e-8, 6e-8,
+                            127.5, 128, -129, 255.9, 256, 2**31, 2**63, -(2.0**63)]]).astype(source.numpy)  # fmt: skip
     else:
         x = np.array([0, 1, -1, 127, 128, 255, 256, 2**31, -(2**31) - 1, 2**53 + 1, 2**63 - 1, -(2**63)])
     for target in dtypes.ALL:
@@ -292,8 +293,10 @@ def test_where_and_half_arithmetic():
     a, b = np.linspace(-4, 4, n).astype(np.float16), np.linspace(3, -3, n).astype(np.float16)
     f16, f32 = dtypes.float16, dtypes.float32
     body = (
-        Instr(Kind.LOAD, f16, index=0), Instr(Kind.LOAD, f16, index=1), Instr(Kind.CAST, f32, (0,)), Instr(Kind.CAST, f32, (1,)),
-        Instr(Kind.APPLY, f32, (2, 3), fn=Fn.MUL), Instr(Kind.CAST, f16, (4,)), Instr(Kind.APPLY, dtypes.bool_, (0, 1), fn=Fn.GT),
+        Instr(Kind.LOAD, f16, index=0), Instr(Kind.LOAD, f16, index=1), Instr(Kind.CAST, f32, (0,)),
+        Instr(Kind.CAST, f32, (1,)),
+        Instr(Kind.APPLY, f32, (2, 3), fn=Fn.MUL), Instr(Kind.CAST, f16, (4,)),
+        Instr(Kind.APPLY, dtypes.bool_, (0, 1), fn=Fn.GT),
         Instr(Kind.APPLY, f16, (6, 5, 1), fn=Fn.WHERE),
     )  # fmt: skip
     operand = Operand(f16, (1,))

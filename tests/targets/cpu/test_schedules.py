@@ -1,4 +1,4 @@
-"""Named properties of the schedules: NaN rules, in-place use, tiles, long sums, random bits, sharing of compiled kernels."""
+"""Named properties of the schedules: NaN rules, in-place use, tiles, long sums, random bits, shared kernels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def layer_norm(rows: int, columns: int) -> KernelSpec:
     """Two passes: mean, then centred variance; weight and bias along the row."""
     body = (
         load(), reduce("sum", 0), Instr(Kind.CONST, f32, value=1 / columns), apply(Fn.MUL, 1, 2), apply(Fn.SUB, 0, 3),
-        apply(Fn.MUL, 4, 4), reduce("sum", 5), apply(Fn.MUL, 6, 2), Instr(Kind.CONST, f32, value=1e-5), apply(Fn.ADD, 7, 8),
+        apply(Fn.MUL, 4, 4), reduce("sum", 5), apply(Fn.MUL, 6, 2), Instr(Kind.CONST, f32, value=1e-5),
+        apply(Fn.ADD, 7, 8),
         apply(Fn.RSQRT, 9), apply(Fn.MUL, 4, 10), load(1), apply(Fn.MUL, 11, 12),
     )  # fmt: skip
     x, weight = Operand(f32, (columns, 1)), Operand(f32, (0, 1))

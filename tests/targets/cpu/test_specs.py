@@ -1,4 +1,4 @@
-"""Kernels from random specs against the NumPy oracle: ranks, strides, broadcasting, dtypes, reductions, instruction sets."""
+"""Kernels from random specs against the NumPy oracle: ranks, strides, broadcasting, dtypes, reductions, machines."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from tensorsmith.targets.cpu.vector import size_of
 class Axis:
     """The operands of a kernel as seen along one axis.
 
-    offsets: byte offset of each operand where the axis starts (element offset for coordinates); classes: stride class of
-    each operand along the axis; strides: byte stride of each operand, needed where the class is 2.
+    offsets: byte offset of each operand where the axis starts (element offset for coordinates); classes: stride class
+    of each operand along the axis; strides: byte stride of each operand, needed where the class is 2.
     """
 
     def __init__(
@@ -119,8 +119,9 @@ def vector_loop(
     """The vectors of low..high: a loop of `unroll` vectors, then a loop of single vectors under a mask.
 
     `step(index, mask, carried)` handles one vector and returns the next carried values. With carried values (type,
-    initial value), each of the `unroll` vectors has its own set; `merge` combines the sets before the masked loop. Under a
-    mask the step must leave the carried values of inactive lanes as they are. Returns the carried values at the end.
+    initial value), each of the `unroll` vectors has its own set; `merge` combines the sets before the masked loop.
+    Under a mask the step must leave the carried values of inactive lanes as they are. Returns the carried values at
+    the end.
     """
     f, lanes = kernel.function, kernel.lanes
     block = lanes.count * unroll

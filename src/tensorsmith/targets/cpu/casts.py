@@ -50,7 +50,7 @@ def narrow_half(lanes: Lanes, dtype: DType, value: str) -> str:
         return lanes.convert("bitcast", "half", "i16", lanes.convert("fptrunc", "float", "half", value))
     magnitude = lanes.op("and", "i32", bits, lanes.constant("i32", 0x7FFFFFFF))
     sign = lanes.op("lshr", "i32", lanes.op("xor", "i32", bits, magnitude), lanes.constant("i32", 16))
-    # Normal results: rebias the exponent by -112 and round at bit 13. Denormal results: adding 0.5 makes the adder round.
+    # Normal results: rebias the exponent by -112, round at bit 13. Denormal ones: adding 0.5 makes the adder round.
     odd = lanes.op(
         "and", "i32", lanes.op("lshr", "i32", magnitude, lanes.constant("i32", 13)), lanes.constant("i32", 1)
     )
@@ -87,7 +87,8 @@ def cast(lanes: Lanes, source: DType, target: DType, value: str) -> str:
         return lanes.convert("sitofp" if source.kind == "i" else "uitofp", from_element, to_element, value)
     if source.is_floating_point:
         vector, result = lanes.type(from_element), lanes.type(to_element)
-        name = f"llvm.fpto{'s' if target.kind == 'i' else 'u'}i.sat.{lanes.mangled(to_element)}.{lanes.mangled(from_element)}"
+        sign = "s" if target.kind == "i" else "u"
+        name = f"llvm.fpto{sign}i.sat.{lanes.mangled(to_element)}.{lanes.mangled(from_element)}"
         return lanes.function.call(result, name, (vector, value))
     from_bits = 1 if source.kind == "b" else source.itemsize * 8
     to_bits = target.itemsize * 8

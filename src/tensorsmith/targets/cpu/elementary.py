@@ -1,7 +1,7 @@
 """float32 vector code of exponentials, logarithms, hyperbolic and error functions.
 
-Every function states its range reduction; polynomials are minimax fits in the stated variable, with coefficients from the
-highest power down. The bounds in units in the last place are measured by the tests over dense grids.
+Every function states its range reduction; polynomials are minimax fits in the stated variable, with coefficients from
+the highest power down. The bounds in units in the last place are measured by the tests over dense grids.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def expm1(lanes: Lanes, x: str) -> str:
 
 
 def _log_parts(lanes: Lanes, x: str, low_part: str | None = None) -> tuple[str, str, str]:
-    """(exponent as a float, f, log(1 + f) - f) with x + low_part = 2**exponent * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2)."""
+    """(e as a float, f, log(1 + f) - f) with x + low_part = 2**e * (1 + f) and sqrt(1/2) <= 1 + f < sqrt(2)."""
     denormal = lanes.compare("olt", _F, x, _c(lanes, 2.0**-126))
     scaled = lanes.select(denormal, _F, lanes.op("fmul", _F, x, _c(lanes, 2.0**23)), x)
     shift = lanes.select(denormal, _F, _c(lanes, -23.0), _c(lanes, 0.0))

@@ -5,8 +5,8 @@
     elements  anything else: one element at a time
 
 A scatter's chunks own disjoint destinations: blocks of an axis along which the table has a stride. Constant words: n,
-block, parts, outer, rows, axes, then size and byte step of each index, then every operand's byte stride along the innermost
-axis, then the odometer's table. Operands: table, indices, other, and the index position as a coordinate.
+block, parts, outer, rows, axes, then size and byte step of each index, then every operand's byte stride along the
+innermost axis, then the odometer's table. Operands: table, indices, other, and the index position as a coordinate.
 """
 
 from __future__ import annotations

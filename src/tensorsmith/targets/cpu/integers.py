@@ -1,4 +1,4 @@
-"""Integer division, shifts and powers on vectors, none of which may trap; and the context in which functions can fail."""
+"""Integer division, shifts and powers on vectors (none may trap), and the context in which functions can fail."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def integer_power(context: Context, dtype: DType, args: Sequence[str]) -> str:
             lanes.op("mul", element, power, power),
             lanes.op("lshr", element, left, one),
         ]
-    total = loop.out[0]
+    total = str(loop.out[0])
     if dtype.kind != "i":
         return total
     minus = lanes.constant(element, -1)

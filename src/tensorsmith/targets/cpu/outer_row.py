@@ -5,9 +5,9 @@
         for each pass:  for rows of the reduce axis (several at a time):  for vectors of the strip: accumulate
                         for vectors of the strip: finish the reductions, compute the values that later passes need
 
-Constant words: n (columns), extent (reduce axis), strip, parts, block, outer, rows, axes, then each operand's byte stride
-along the columns, then along the reduce axis, then the odometer's table. Chunk c handles part c % parts of the columns
-([part * block, (part + 1) * block) of n) in the outer rows [c // parts * rows, ...).
+Constant words: n (columns), extent (reduce axis), strip, parts, block, outer, rows, axes, then each operand's byte
+stride along the columns, then along the reduce axis, then the odometer's table. Chunk c handles part c % parts of the
+columns ([part * block, (part + 1) * block) of n) in the outer rows [c // parts * rows, ...).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class OuterRow:
             self.strip.reserve(position, "i1" if dtype.kind == "b" else memory_element(dtype))
 
     def _kept_values(self) -> list[int]:
-        """Values constant along the reduce axis that are computed once per column: REDUCEs and what follows from them."""
+        """Values constant along the reduce axis, computed once per column: REDUCEs and what follows from them."""
         body, passes = self.structure.body, self.passes
         return [
             p
@@ -269,7 +269,7 @@ class OuterRow:
                             kind = reduction.position
                             narrow = row if kind == "i64" else f.value(f"trunc i64 {row} to i32")
                             lane_rows = kernel.lanes.splat(kind, narrow)
-                        states[p] = reduction.include(context, states[p], values.of(body[p].args[0]), position)
+                        states[p] = reduction.include(context, states[p], values.of(body[p].args[0]), lane_rows)
                     if stash is not None and number == stash[2]:
                         axis.store(stash[1], values.of(stash[0]), index, mask)
                     if number == passes.count - 1:

@@ -75,8 +75,8 @@ class Reduction:
     ) -> list[str]:
         """The accumulators with one more vector; inactive lanes of the context's mask keep theirs.
 
-        position: the positions of the lanes (of the dtype `self.position`), used by the arg forms; first: a mask of lanes
-        that hold no value yet, or None where the neutral element will do.
+        position: the positions of the lanes (of the dtype `self.position`), used by the arg forms; first: a mask of
+        lanes that hold no value yet, or None where the neutral element will do.
         """
         prepared = self.prepare(context, value)
         following = self.combine(state, [prepared, position], ordered=True)

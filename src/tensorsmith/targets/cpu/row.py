@@ -31,9 +31,9 @@ _STASH_COST = 20  # a value of at least this many instructions is kept rather th
 class Passes:
     """How a body falls into passes.
 
-    varies: whether an instruction varies along the reduce axis; depth: passes it must wait for; reduces: the REDUCEs of
-    each pass; count: number of passes; stash: an instruction whose value is kept in an output between its first pass and
-    the last one, as (instruction, output, pass that computes it), or None.
+    varies: whether an instruction varies along the reduce axis; depth: passes it must wait for; reduces: the REDUCEs
+    of each pass; count: number of passes; stash: an instruction whose value is kept in an output between its first
+    pass and the last one, as (instruction, output, pass that computes it), or None.
     """
 
     varies: tuple[bool, ...]

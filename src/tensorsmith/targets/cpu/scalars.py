@@ -1,9 +1,9 @@
 """The CPU's rendering of every scalar function: `Fn` -> LLVM vector instructions.
 
-`RENDERINGS[fn](context, dtype, args)` writes the instructions and returns the result, where `dtype` is the dtype of the
-arguments (of the chosen values for WHERE). Comparisons and predicates give vectors of i1. No float-unsafe flag is used: user
-arithmetic is neither reassociated nor contracted. LIBRARY_CALLS lists the functions computed by the C library, lane by
-lane in float64 (exactly what is not vectorised yet).
+`RENDERINGS[fn](context, dtype, args)` writes the instructions and returns the result, where `dtype` is the dtype of
+the arguments (of the chosen values for WHERE). Comparisons and predicates give vectors of i1. No float-unsafe flag is
+used: user arithmetic is neither reassociated nor contracted. LIBRARY_CALLS lists the functions computed by the C
+library, lane by lane in float64 (exactly what is not vectorised yet).
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _remainder(context: Context, dtype: DType, args: Sequence[str]) -> str:
 
 
 def _floor_divide(context: Context, dtype: DType, args: Sequence[str]) -> str:
-    """floor(x / y), exact where x / y rounds up to an integer: (x - fmod) / y, less 1 where the signs differ, made whole."""
+    """floor(x / y) even where x / y rounds up: (x - fmod) / y, less 1 where the signs differ, made whole."""
     x, y = args
     if not dtype.is_floating_point:
         return integer_quotient(context, dtype, x, y, floor=True)[0]

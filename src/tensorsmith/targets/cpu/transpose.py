@@ -1,13 +1,14 @@
 """The tiled schedule: pointwise kernels in which an input is consecutive along another axis than the outputs.
 
-Such inputs are read in square tiles along their own consecutive axis (the tile axis) and transposed in registers; everything
-else is read and written along the innermost axis as usual. What does not fill a tile goes through strided reads.
+Such inputs are read in square tiles along their own consecutive axis (the tile axis) and transposed in registers;
+everything else is read and written along the innermost axis as usual. What does not fill a tile goes through strided
+reads.
 
     for each outer row:  for blocks of the tile axis:  for tiles of the innermost axis:  for tiles of the block
 
-Constant words: n (innermost axis), m (tile axis), parts, block, outer, rows, axes, then each operand's byte stride along the
-innermost axis, then along the tile axis, then the odometer's table. Chunk c handles part c % parts of the tile axis
-([part * block, (part + 1) * block) of m) in the outer rows [c // parts * rows, ...).
+Constant words: n (innermost axis), m (tile axis), parts, block, outer, rows, axes, then each operand's byte stride
+along the innermost axis, then along the tile axis, then the odometer's table. Chunk c handles part c % parts of the
+tile axis ([part * block, (part + 1) * block) of m) in the outer rows [c // parts * rows, ...).
 """
 
 from __future__ import annotations

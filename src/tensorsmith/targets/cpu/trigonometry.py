@@ -1,7 +1,8 @@
 """float32 vector code of the circular functions and their inverses.
 
-Arguments are reduced modulo pi / 2 in float64: with fused multiply-adds by two parts of pi / 2, exact enough up to 2**40;
-without them by three parts of 33 bits, up to 2**19. Beyond that the C library is called. Minimax coefficients from the highest power down.
+Arguments are reduced modulo pi / 2 in float64: with fused multiply-adds by two parts of pi / 2, exact enough up to
+2**40; without them by three parts of 33 bits, up to 2**19. Beyond that the C library is called. Minimax coefficients
+from the highest power down.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _asin_small(lanes: Lanes, t: str, square: str) -> str:
 
 
 def _asin_parts(lanes: Lanes, x: str) -> tuple[str, str, str]:
-    """(|x| > 1/2, asin(t)), t = |x| below, sqrt((1 - |x|) / 2) above, where asin(|x|) = pi / 2 - 2 * asin(t); and |x|."""
+    """(|x| > 1/2, asin(t), |x|), with t = |x| up to 1/2, else sqrt((1 - |x|) / 2): asin(|x|) = pi / 2 - 2 * asin(t)."""
     size = lanes.intrinsic("fabs", _F, x)
     half = lanes.constant(_F, 0.5)
     above = lanes.compare("ogt", _F, size, half)

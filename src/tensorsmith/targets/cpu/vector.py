@@ -127,7 +127,7 @@ class Lanes:
         return self.intrinsic("fma", element, a, b, c)
 
     def multiply_add(self, element: str, a: str, b: str, c: str) -> str:
-        """a * b + c, fused where the machine has the instruction; for our own polynomials, never for users' arithmetic."""
+        """a * b + c, fused where the machine can; for our own polynomials, never for users' arithmetic."""
         if self.machine.name == "generic":
             return self.op("fadd", element, self.op("fmul", element, a, b), c)
         return self.fma(element, a, b, c)

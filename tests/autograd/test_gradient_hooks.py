@@ -100,7 +100,7 @@ def test_messages():
             a.register_hook(hook)
             return outcome(lambda: a.sum().backward())
 
-        log(run(lambda g: g[:1]))
+        log(run(lambda g: g.sum()))
         log(run(lambda g: g.double()))
         log(run(lambda g: 3))
         log(outcome(lambda: t.tensor([1.0]).register_hook(log)))
@@ -157,6 +157,33 @@ def test_retained_gradient_follows_an_in_place_write():
         a.register_hook(lambda g: log("after the write", g))
         (a * a).sum().backward()
         log(a.grad, x.grad)
+
+    twin(program)
+
+
+def test_retained_gradient_of_a_view_follows_a_write_to_its_base():
+    def program(t, log):
+        x = leaf(t)
+        a = x * 1
+        view = a.view(2, 1)
+        view.retain_grad()
+        a.mul_(2)
+        (view * view).sum().backward()
+        log(view.grad, x.grad)
+
+    twin(program)
+
+
+def test_retained_gradients_follow_a_write_through_a_view():
+    def program(t, log):
+        x = leaf(t)
+        a = x * 1
+        a.retain_grad()
+        view = a.view(2, 1)
+        view.retain_grad()
+        view.mul_(2)
+        (view * view).sum().backward()
+        log(a.grad, view.grad, x.grad)
 
     twin(program)
 

@@ -1,0 +1,99 @@
+"""Gradients kept small: by their common norm, or value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tensorsmith.core.dtypes import float32
+from tensorsmith.eager.inplace import InplaceOperation
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node
+from tensorsmith.ops.creation import zeros
+from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.modes import no_grad
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _wide(x: Node) -> Node:
+    return build.cast(x, float32) if x.dtype.itemsize < 4 else x
+
+
+def _total_norm(*tensors: Node, norm_type: float) -> Node:
+    """The norm of all elements of all tensors together."""
+    parts = []
+    for x in tensors:
+        magnitude = f.abs(_wide(x))
+        if norm_type == float("inf"):
+            parts.append(build.reduce(magnitude, "max"))
+        else:
+            powers = magnitude * magnitude if norm_type == 2 else magnitude if norm_type == 1 else magnitude**norm_type
+            parts.append(build.reduce(powers, "sum"))
+    total = parts[0]
+    for part in parts[1:]:
+        total = f.maximum(total, part) if norm_type == float("inf") else total + part
+    if norm_type not in (1, float("inf")):
+        total = f.sqrt(total) if norm_type == 2 else total ** (1.0 / norm_type)
+    return build.cast(total, tensors[0].dtype)
+
+
+_norm = Operator("total_norm", _total_norm)
+_scale_ = InplaceOperation(Operator("scale_gradient", lambda grad, factor: grad * factor, pointwise=True))
+_clamp_ = InplaceOperation(
+    Operator("clip_gradient", lambda grad, limit: f.maximum(f.minimum(grad, limit), -limit), pointwise=True)
+)
+
+
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [p.state.grad for p in parameters if p.state is not None and p.state.grad is not None]
+
+
+@no_grad()
+def get_total_norm(tensors: Sequence[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+    """The norm of the tensors as one vector: (sum |x|^p)^(1/p), or max |x| for p = inf.
+
+    Raises RuntimeError for a norm that is not finite, where error_if_nonfinite is set.
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    filled = [t for t in tensors if t.layout.numel]
+    if not filled:
+        return zeros(())
+    norm = _norm(*(t.detach() for t in filled), norm_type=float(norm_type))  # type: ignore[attr-defined]
+    if error_if_nonfinite and not (norm - norm).item() == 0:  # NaN for NaN and infinity
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped. "
+            "To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`"
+        )
+    return norm
+
+
+@no_grad()
+def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
+    """Scale the gradients by max_norm / (total_norm + 1e-6) where that is below 1."""
+    factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)  # type: ignore[operator]
+    for grad in _gradients(parameters):
+        _scale_(grad, factor)
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Scale all gradients, in place, so that their common norm is at most max_norm; the norm before is returned."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(parameters, float(max_norm), norm)
+    return norm
+
+
+@no_grad()
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Hold every element of the gradients between -clip_value and clip_value, in place."""
+    for grad in _gradients(parameters):
+        _clamp_(grad, float(clip_value))
+
+

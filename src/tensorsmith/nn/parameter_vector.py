@@ -1,0 +1,32 @@
+"""All parameters as one vector, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tensorsmith.tensor.tensor import Tensor
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """The elements of all parameters, one after the other, as one vector; gradients flow through."""
+    from tensorsmith.ops import views
+
+    flat = [parameter.reshape(-1) for parameter in parameters]  # type: ignore[attr-defined]
+    return views.cat(flat)  # type: ignore[attr-defined]
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Have the parameters be slices of a vector, in the same order.
+
+    Raises TypeError for anything but a tensor, ValueError where the vector is too short.
+    """
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}".replace("torch", "tensorsmith"))
+    start = 0
+    for parameter in parameters:
+        count = parameter.numel()
+        if start + count > vec.numel():
+            raise ValueError(f"vector_to_parameters: the parameters need more than the {vec.numel()} elements of the vector")
+        part = vec.detach()[start : start + count]  # type: ignore[attr-defined]
+        parameter.data = part.reshape(parameter.shape)  # type: ignore[attr-defined]
+        start += count

@@ -1,0 +1,96 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tensorsmith.ir.graph import Node
+from tensorsmith.ops.creation import zeros_like  # type: ignore[attr-defined]
+from tensorsmith.optim.optimizer import Optimizer, Parameters, check_hyperparameter, number_of, run_closure
+from tensorsmith.optim.update import FusedUpdate
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _direction(param: Node, grad: Node, weight_decay: Node, *, maximize: bool, decayed: bool) -> Node:
+    grad = -grad if maximize else grad
+    return grad + weight_decay * param if decayed else grad
+
+
+def _plain(param: Node, grad: Node, lr: Node, weight_decay: Node, **choices: bool) -> list[Node]:
+    return [param - lr * _direction(param, grad, weight_decay, **choices)]
+
+
+def _with_momentum(
+    param: Node, grad: Node, buffer: Node, lr: Node, weight_decay: Node, momentum: Node, kept: Node, added: Node, *,
+    nesterov: bool, **choices: bool,
+) -> list[Node]:  # fmt: skip
+    grad = _direction(param, grad, weight_decay, **choices)
+    buffer = kept * buffer + added * grad
+    return [param - lr * (grad + momentum * buffer if nesterov else buffer), buffer]
+
+
+@functools.cache
+def _update(momentum: bool, nesterov: bool, maximize: bool, decayed: bool) -> FusedUpdate:
+    if momentum:
+        return FusedUpdate(
+            "sgd_momentum_step", _with_momentum, (0, 2), 3, nesterov=nesterov, maximize=maximize, decayed=decayed
+        )
+    return FusedUpdate("sgd_step", _plain, (0,), 2, maximize=maximize, decayed=decayed)
+
+
+class SGD(Optimizer):
+    """g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (at first b = g);  p = p - lr b.
+
+    Nesterov: p = p - lr (g + momentum b). maximize: with -grad. Without momentum p = p - lr g.
+    Each parameter is updated by one kernel. foreach and fused are accepted for PyTorch's sake.
+    Source: Sutskever et al. (2013), in PyTorch's form. Raises ValueError for a hyperparameter out of range.
+    """
+
+    like_parameter = ("momentum_buffer",)
+
+    def __init__(
+        self, params: Parameters, lr: float | Tensor = 1e-3, momentum: float = 0, dampening: float = 0,
+        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None,
+        differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        check_hyperparameter("learning rate", lr, number_of(lr) >= 0)
+        check_hyperparameter("momentum value", momentum, momentum >= 0)
+        check_hyperparameter("weight_decay value", weight_decay, weight_decay >= 0)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        if differentiable:
+            raise NotImplementedError("SGD: differentiable=True")
+        defaults = {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
+            "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update of all parameters that have a gradient."""
+        loss = run_closure(closure)
+        for group in self.param_groups:
+            lr, decay = number_of(group["lr"]), float(group["weight_decay"])
+            momentum, added = float(group["momentum"]), 1.0 - group["dampening"]
+            has_momentum = momentum != 0
+            update = _update(has_momentum, bool(group["nesterov"]), bool(group["maximize"]), decay != 0)
+            numbers = (lr, decay, momentum, momentum, added) if has_momentum else (lr, decay)
+            for param in group["params"]:
+                own = param.state
+                if own is None or own.grad is None:
+                    continue
+                if not has_momentum:
+                    update((param, own.grad), numbers)
+                    continue
+                state = self.state[param]
+                buffer = state.get("momentum_buffer")
+                if buffer is None:  # b = 0 b + 1 g
+                    buffer = state["momentum_buffer"] = zeros_like(param)
+                    update((param, own.grad, buffer), (lr, decay, momentum, 0.0, 1.0))
+                else:
+                    update((param, own.grad, buffer), numbers)
+        return loss
