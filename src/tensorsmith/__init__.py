@@ -30,6 +30,7 @@ from tensorsmith.core.dtypes import (
 from tensorsmith.core.dtypes import DType as dtype
 from tensorsmith.core.dtypes import bool_ as bool  # noqa: A004 - PyTorch's name
 from tensorsmith.compile import compile as compile
+from tensorsmith.compile import explain as explain
 from tensorsmith.ops.creation import from_numpy as from_numpy
 from tensorsmith.ops.elementwise import elementwise as elementwise
 from tensorsmith.ops.registry import namespace as _namespace

@@ -17,6 +17,7 @@ from tensorsmith.core.views import Strided, extent
 from tensorsmith.eager.operator import Operation, Program
 from tensorsmith.eager.record import recorder
 from tensorsmith.ir.graph import Node
+from tensorsmith.passes.simplify import simplify
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
@@ -237,7 +238,7 @@ class Specialisation:
             layout = self.tracer.sources[source].layout
             assert layout is not None
             required[output] = Strided(layout.shape, layout.strides)
-        return build_plan(self.tracer.graph, inputs, required, dict(self.updates))
+        return build_plan(simplify(self.tracer.graph), inputs, required, dict(self.updates))
 
     def execute(self, *operands: Any) -> list[Tensor]:
         """Run the plan; one tensor per output of the graph."""

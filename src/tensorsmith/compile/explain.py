@@ -23,14 +23,15 @@ from tensorsmith.core.dtypes import DType, float32
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.operator import Operation, Program
-from tensorsmith.ir.build import broadcast_to, cast, full
+from tensorsmith.ir.build import full
 from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.ir.vjp import BackwardGraph, vjp
 from tensorsmith.kernels.spec import KernelSpec
+from tensorsmith.ops.elementwise import Elementwise
 from tensorsmith.passes.fusion import fuse
 from tensorsmith.runtime.plan import build_plan
 from tensorsmith.runtime.steps import ANCHOR_STEPS, KernelStep, Request, fused_step
-from tensorsmith.scalar.expression import Expr, arity, derivative, evaluate, evaluate_all, input_name, to_text
+from tensorsmith.scalar.expression import Expr, arity, derivative, evaluate, input_name, to_text
 from tensorsmith.scalar.lift import lift
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
@@ -42,9 +43,13 @@ DEFAULT_POINTS = 1 << 20  # elements that an elementwise function is explained o
 
 @dataclass(frozen=True)
 class ExplainedStep:
-    """One step of a plan. spec, loops and llvm are None where the step has none (a library call, a matrix product)."""
+    """One step of a plan. spec, loops and llvm are None where the step has none (a library call, a matrix product).
+
+    nodes: what an anchor computes, as nodes of the graph
+    """
 
     title: str
+    nodes: str
     spec: KernelSpec | None
     loops: str | None
     llvm: str | None
@@ -116,7 +121,7 @@ class Explanation:
 
     def kernel(self) -> str:
         """What was fused: every step with its KernelSpec."""
-        return self._steps(lambda step: str(step.spec) if step.spec is not None else "")
+        return self._steps(lambda step: str(step.spec) if step.spec is not None else step.nodes)
 
     def loops(self) -> str:
         """The loop structure of every kernel."""
@@ -201,14 +206,15 @@ def explain_steps(graph: Graph, inputs: Sequence[Strided | None]) -> list[Explai
         requests: list[Request] = (
             ANCHOR_STEPS[anchor.op](fusion, group) if anchor is not None else [fused_step(fusion, group)]
         )
-        steps += [_explained(request) for request in requests]
+        nodes = [] if anchor is None else [anchor, *(root for root in group.roots if root is not anchor)]
+        steps += [_explained(request, "\n".join(f"  {node!r}" for node in nodes)) for request in requests]
     return steps
 
 
-def _explained(request: Request) -> ExplainedStep:
+def _explained(request: Request, nodes: str) -> ExplainedStep:
     step = request.step([(0, 0)] * len(request.words))
     if not isinstance(step, KernelStep):
-        return ExplainedStep(f"{step.name}, by the reference in NumPy", None, None, None)
+        return ExplainedStep(f"{step.name}, by the reference in NumPy", nodes, None, None, None)
     lowered = step.kernel
     schedule = getattr(lowered, "schedule", None) or getattr(lowered, "method", None)
     facts = [
@@ -219,7 +225,7 @@ def _explained(request: Request) -> ExplainedStep:
     ]
     spec = request.kernel.spec if request.kernel is not None else None
     loops, llvm = getattr(lowered, "loops", None), getattr(lowered, "text", None)
-    return ExplainedStep(f"{step.name} ({', '.join(facts)})", spec, loops, llvm)
+    return ExplainedStep(f"{step.name} ({', '.join(facts)})", nodes, spec, loops, llvm)
 
 
 # --------------------------------------------------------------------------------------------------- what is explained
@@ -242,7 +248,7 @@ def explain(function: Callable[..., Any] | Operation | Expr, *args: Any, **kwarg
         if args:
             raise TypeError(f"explain: give {name} tensors, or no arguments at all for a function of single numbers")
         parameters = _parameter_names(function)
-        expression = lift(function)
+        expression = function.expression if isinstance(function, Elementwise) else lift(function)
         return explain_expression(expression, parameters[: max(arity(expression), 1)], title=name)
     return _explain_traced(function, str(name), tensors, nest, args)
 
@@ -269,14 +275,9 @@ def explain_expression(
     graph.outputs = (result,)
 
     def rule(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> list[Node | None]:
-        # The whole expression is differentiated at once, so that the side not taken of a `where` never leaks a NaN.
-        partials = evaluate_all([derivative(expression, i) for i in range(count)], inputs)
-        grad = grads[0]
-        parts: list[Node | None] = []
-        for partial in partials:
-            factor = partial if isinstance(partial, Node) else full(grad.graph, grad.shape, partial, grad.dtype)
-            parts.append(grad * broadcast_to(cast(factor, grad.dtype), grad.shape))
-        return parts
+        # As `ops/elementwise.py` has it: the whole expression is differentiated at once, so that the side not taken of a
+        # `where` never leaks a NaN.
+        return [grads[0] * evaluate(derivative(expression, i), inputs) for i in range(count)]
 
     backward, why = _gradient(graph, rule)
     text = title or to_text(expression, lambda i: variables[i])
@@ -320,7 +321,10 @@ def _explain_traced(
         graph = program.graph  # one operator: its own program and gradient rule
         rule = program.operation.override(program.attrs)
     backward, why = _gradient(graph, rule)
-    return Explanation(_titled(name, names, graph.inputs), tuple(names), graph, places, backward, why)
+    expression = function.expression if isinstance(function, Elementwise) else None
+    variables = tuple(names[: arity(expression)]) if expression is not None else ()
+    title = _titled(name, names, graph.inputs)
+    return Explanation(title, tuple(names), graph, places, backward, why, expression, variables)
 
 
 class _Listener:

@@ -107,6 +107,12 @@ def _promote_uncached(a: DType, b: DType) -> DType:
     if a is b:
         return a
     ka, kb = a.kind, b.kind
+    if "f" not in (ka, kb) and (_is_wide_unsigned(a) or _is_wide_unsigned(b)):
+        # As in PyTorch, the wide unsigned types mix with floating ones only.
+        raise RuntimeError(
+            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}; "
+            "cast one of them explicitly"
+        )
     if ka == "b":
         return b
     if kb == "b":
@@ -124,13 +130,12 @@ def _promote_uncached(a: DType, b: DType) -> DType:
         return a if a.itemsize > b.itemsize else b
     if ka == kb:
         return a if a.itemsize > b.itemsize else b
-    signed, unsigned = (a, b) if ka == "i" else (b, a)
-    if unsigned.itemsize < signed.itemsize:
-        return signed
-    if unsigned.itemsize > 1:
-        # As in PyTorch, the wide unsigned types do not mix with signed ones of at most their size.
-        raise RuntimeError(f"Promotion for {unsigned.name} and {signed.name} is not supported; cast one of them explicitly")
-    return int16
+    signed = a if ka == "i" else b
+    return signed if signed.itemsize > 1 else int16  # the other is uint8
+
+
+def _is_wide_unsigned(dtype: DType) -> bool:
+    return dtype.kind == "u" and dtype.itemsize > 1
 
 
 _TABLE: dict[tuple[DType, DType], DType] = {}
@@ -178,10 +183,9 @@ def promote_operands(
         if result is None:
             result = inner
         elif category(inner) > category(result):
-            if group is weak and inner.kind == "c" and result.kind == "f":
-                result = complex128 if result is float64 else complex64
-            else:
-                result = promote_types(result, inner) if group is not weak else inner
+            if inner.kind == "c" and result.kind == "f":  # the tensor's precision, made complex
+                inner = complex128 if result is float64 else complex64
+            result = inner
     if result is None:
         raise TypeError("promotion needs at least one operand")
     return result
@@ -204,7 +208,7 @@ class finfo:  # noqa: N801 - PyTorch's name
         self.bits: int = info.bits
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
-        self.resolution = float(info.resolution)
+        self.resolution = float(f"1e-{info.precision}")
 
 
 class iinfo:  # noqa: N801 - PyTorch's name

@@ -24,7 +24,7 @@ def reshape(x: Strided, shape: Sequence[int]) -> Strided | None:
     """The same elements in row-major order under another shape, or None (PyTorch's computeStride)."""
     shape = tuple(shape)
     if 0 in shape:
-        return Strided(shape, contiguous_strides(shape), x.offset)
+        return x if shape == x.shape else Strided(shape, contiguous_strides(shape), x.offset)
     if not x.shape:
         return Strided(shape, (1,) * len(shape), x.offset)
     strides = [0] * len(shape)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.layout import Layout, layout_of
+from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.eager.operator import Kind, Operation, Program
 from tensorsmith.eager.record import recorder
+from tensorsmith.passes.fusion import same_strides
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.tensor.storage import Storage
@@ -61,17 +62,18 @@ def elementwise_strides(shape: tuple[int, ...], operands: Sequence[Layout]) -> t
     Axes keep the order they have in memory in the operands (the first operand decides, the next where it is ambiguous);
     the result is dense in that order.
     """
-    contiguous = layout_of_shape(shape)
     same = [o for o in operands if o.shape == shape]
-    if not same or all(o.contiguous for o in same):
-        if all(o.contiguous or not o.ndim for o in operands):
-            return contiguous
-    if len(same) == len(operands) and len({o.strides for o in same}) == 1:
+    if len(same) == len(operands):
+        if all(o.contiguous for o in same):
+            return contiguous_strides(shape)
+        channels_last = channels_last_strides(shape)
+        if channels_last and all(same_strides(shape, o.strides, channels_last) for o in same):
+            return channels_last
         first = same[0]
-        if covers_once(Strided(first.shape, first.strides)):
+        if len({o.strides for o in same}) == 1 and covers_once(Strided(first.shape, first.strides)):
             return first.strides
     ndim = len(shape)
-    strides = [_broadcast_strides(o, ndim) for o in operands if o.ndim]
+    strides = [_broadcast_strides(o, shape) for o in operands]
     order = list(reversed(range(ndim)))  # innermost first
 
     def should_swap(a: int, b: int) -> int:
@@ -104,16 +106,18 @@ def elementwise_strides(shape: tuple[int, ...], operands: Sequence[Layout]) -> t
     return tuple(result)
 
 
-def layout_of_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides."""
-    from tensorsmith.core.layout import contiguous_strides
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides of (N, C, H, W) with the channels innermost; None for other ranks."""
+    if len(shape) != 4:
+        return None
+    _, c, h, w = shape
+    return (h * w * c, 1, w * c, c)
 
-    return contiguous_strides(shape)
 
-
-def _broadcast_strides(operand: Layout, ndim: int) -> list[int]:
-    lead = ndim - operand.ndim
-    strides = [0 if n == 1 else s for n, s in zip(operand.shape, operand.strides)]
+def _broadcast_strides(operand: Layout, shape: tuple[int, ...]) -> list[int]:
+    """An operand's stride along every axis of the result: 0 where it is repeated."""
+    lead = len(shape) - operand.ndim
+    strides = [0 if n == 1 and m != 1 else s for n, m, s in zip(operand.shape, shape[lead:], operand.strides)]
     return [0] * lead + strides
 
 

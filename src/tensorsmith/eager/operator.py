@@ -13,6 +13,7 @@ Operands are tensors and Python numbers (run-time scalars: their values are not 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tensorsmith.core.dtypes import DType, float64, of_python_scalar
@@ -20,6 +21,7 @@ from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.ir.vjp import BackwardGraph, vjp
+from tensorsmith.passes.simplify import simplify
 
 Kind = Layout | type  # what a key holds of an operand: a tensor's layout, or the class of a Python number
 Build = Callable[..., Node | Sequence[Node]]
@@ -45,7 +47,8 @@ class Program:
         """The operator that computes gradients of the inputs in `needs` from those of the outputs in `grads`."""
         found = self.backwards.get((needs, grads))
         if found is None:
-            found = BackwardOperator(self, vjp(self.graph, needs, grads, self.operation.override(self.attrs)))
+            derived = vjp(self.graph, needs, grads, self.operation.override(self.attrs))
+            found = BackwardOperator(self, replace(derived, graph=simplify(derived.graph)))
             self.backwards[needs, grads] = found
         return found
 

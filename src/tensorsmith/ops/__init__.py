@@ -1,11 +1,13 @@
 """The operators users call, by family. Importing this room binds every method onto Tensor."""
 
 from tensorsmith.ops import (
+    contraction,
     conversion,
     copying,
     creation,
     gradients,
     inplace,
+    matmul,
     networks,
     pointwise,
     reductions,
@@ -13,11 +15,13 @@ from tensorsmith.ops import (
 )
 
 __all__ = [
+    "contraction",
     "conversion",
     "copying",
     "creation",
     "gradients",
     "inplace",
+    "matmul",
     "networks",
     "pointwise",
     "reductions",

@@ -10,8 +10,8 @@ from typing import Any
 
 from tensorsmith.core.dtypes import float32
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.creation import zeros, zeros_like  # type: ignore[attr-defined]
-from tensorsmith.optim.optimizer import Optimizer, Parameters, check_hyperparameter, number_of, run_closure
+from tensorsmith.ops.creation import zeros
+from tensorsmith.optim.optimizer import Optimizer, Parameters, check_hyperparameter, number_of, run_closure, zeros_like
 from tensorsmith.optim.update import FusedUpdate
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.modes import modes

@@ -12,9 +12,11 @@ from typing import Any
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks
 from tensorsmith.core.dtypes import float32
 from tensorsmith.nn.module import clear_grad
+from tensorsmith.ops.registry import TABLE
 from tensorsmith.tensor.modes import enable_grad, no_grad
 from tensorsmith.tensor.tensor import Tensor
 
+zeros_like: Callable[[Tensor], Tensor] = TABLE["zeros_like"].function
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 

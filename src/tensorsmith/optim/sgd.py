@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.creation import zeros_like  # type: ignore[attr-defined]
-from tensorsmith.optim.optimizer import Optimizer, Parameters, check_hyperparameter, number_of, run_closure
+from tensorsmith.optim.optimizer import Optimizer, Parameters, check_hyperparameter, number_of, run_closure, zeros_like
 from tensorsmith.optim.update import FusedUpdate
 from tensorsmith.tensor.tensor import Tensor
 

@@ -6,42 +6,52 @@ of an ordinary in-place call are made once per combination of layouts and kept; 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorsmith.core.dtypes import float32
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
-from tensorsmith.ir.graph import Node
-from tensorsmith.core.dtypes import float32
+from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.runtime import profiler
-from tensorsmith.runtime.plan import build_plan
+from tensorsmith.runtime.plan import Plan, build_plan
+from tensorsmith.runtime.steps import KernelStep
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 MOST_LAYOUTS = 4096
+
+Run = Callable[[Sequence[Tensor], tuple], None]
 
 
 class FusedUpdate:
     """An update rule with its static choices.
 
     rule(*tensors, *numbers, **choices): nodes of the new values, one per entry of `writes`
-    writes: which tensors are written
+    writes: which tensors are written; tensors: how many there are, the parameter first
     Half types are computed in float32 and rounded once.
     """
 
-    def __init__(self, name: str, rule: Callable[..., Sequence[Node]], writes: Sequence[int], tensors: int, **choices: Any) -> None:
-        def widened(*operands: Node, **attrs: Any) -> Sequence[Node]:
-            wide = [build.cast(x, float32) if x.dtype.itemsize < 4 and x.dtype.kind == "f" else x for x in operands]
-            return rule(*wide, **attrs)
+    def __init__(
+        self, name: str, rule: Callable[..., Sequence[Node]], writes: Sequence[int], tensors: int, **choices: Any
+    ) -> None:
+        def widened(*operands: Node, **attrs: Any) -> tuple[Node, ...]:
+            wide = [build.cast(x, float32) if x.dtype.kind == "f" and x.dtype.itemsize < 4 else x for x in operands]
+            # Behind a cast of its own no new value is read by the formula of another: all are roots of one kernel.
+            return tuple(
+                node.graph.add(Primitive.CAST, (node,), dtype=operands[i].dtype)
+                for i, node in zip(writes, rule(*wide, **attrs))
+            )
 
         self.operation = InplaceOperation(Operator(name, widened, pointwise=True), writes=writes)
         self.choices = choices
         self.writes = tuple(writes)
         self.tensors = tensors
-        self.runs: dict[tuple, Callable[[Sequence[Tensor], tuple], None]] = {}
+        self.runs: dict[tuple, Run] = {}
 
     def __call__(self, tensors: tuple[Tensor, ...], numbers: tuple[Any, ...]) -> None:
         """Run it. `numbers` are Python floats, or zero-dim tensors while a step is traced."""
@@ -56,40 +66,44 @@ class FusedUpdate:
             run = self.runs[key] = self._prepare(key, numbers)
         run(tensors, numbers)
 
-    def _prepare(self, layouts: Sequence[Layout], numbers: tuple[Any, ...]) -> Callable[[Sequence[Tensor], tuple], None]:
+    def _prepare(self, layouts: Sequence[Layout], numbers: tuple[Any, ...]) -> Run:
         """The launch for tensors of these layouts."""
         operation, writes, choices = self.operation, self.writes, self.choices
 
         def ordinary(tensors: Sequence[Tensor], numbers: tuple) -> None:
             operation(*tensors, *numbers, **choices)
 
-        targets = [layouts[i] for i in writes]
-        if not all(covers_once(Strided(t.shape, t.strides)) for t in targets) or len({t.shape for t in layouts}) > 1:
+        targets = [Strided(layouts[i].shape, layouts[i].strides) for i in writes]
+        if not all(covers_once(t) for t in targets) or len({t.shape for t in layouts}) > 1:
             return ordinary  # which says what is wrong
         program = operation.program([*layouts, *(type(x) for x in numbers)], choices)
         inputs = [*(Strided(t.shape, t.strides) for t in layouts), *(None for _ in numbers)]
-        plan = build_plan(program.graph, inputs, {k: Strided(t.shape, t.strides) for k, t in enumerate(targets)})
-        buffers = [output.buffer for output in plan.outputs]
-        if plan.single is None or plan.workspace_bytes or buffers != list(range(len(writes))):
-            return ordinary
-        if plan.tensor_inputs != list(range(self.tensors)):
+        plan = build_plan(program.graph, inputs, dict(enumerate(targets)))
+        only = plan.steps[0] if len(plan.steps) == 1 else None
+        if not isinstance(only, KernelStep) or plan.workspace_bytes or any(offset for _, offset in only.sources):
             return ordinary
         from tensorsmith.targets.cpu.launch import launch
 
-        address, params, first = plan.single.address, plan.params, self.tensors
-        in_order = params == list(range(first, first + len(numbers)))
+        # Words of a plan: tensors, outputs in the order of their buffers, numbers; a kernel takes them in its own order.
+        given = [*plan.tensor_inputs, *(writes[i] for i in _order(plan)), *plan.params]
+        pick = operator.itemgetter(*(given[word] for word, _ in only.sources))
+        address = only.recipe.address
 
         def run(tensors: Sequence[Tensor], numbers: tuple) -> None:
             words = [t.ptr for t in tensors]
+            words += numbers
             for i in writes:
-                words.append(words[i])
                 tensors[i].storage.version += 1
-            scalars = numbers if in_order else [numbers[i - first] for i in params]
             if profiler.active:
-                plan.run([*words, *scalars])
+                plan.run([words[i] for i in given])
                 return
-            code = launch(address, *words, *scalars)
+            code = launch(address, *pick(words))
             if code is not None:
                 plan.fail(0, code)
 
         return run
+
+
+def _order(plan: Plan) -> list[int]:
+    """Outputs in the order of the plan's new buffers."""
+    return sorted(range(len(plan.outputs)), key=lambda k: plan.outputs[k].buffer)

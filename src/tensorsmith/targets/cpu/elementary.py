@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from tensorsmith.targets.cpu import erf_table
 from tensorsmith.targets.cpu.vector import Lanes
 
 _F = "float"
@@ -247,7 +248,9 @@ def softplus(lanes: Lanes, x: str) -> str:
 
 
 def erf(lanes: Lanes, x: str) -> str:
-    """x + x * P(x**2) for |x| <= 0.93, else 1 - e**(t * Q(t) - t) with t = |x|."""
+    """x + x * P(x**2) for |x| <= 0.93, else 1 - e**(t * Q(t) - t) with t = |x|; by table where there are permutes."""
+    if lanes.machine.name == "avx512" and lanes.count == 16:
+        return erf_table.erf(lanes, x)
     t = at_most(lanes, lanes.intrinsic("fabs", _F, x), 3.95)
     near = lanes.multiply_add(_F, x, lanes.polynomial(_F, lanes.op("fmul", _F, x, x), _ERF_SMALL), x)
     logarithm = lanes.multiply_add(_F, t, lanes.polynomial(_F, t, _ERF_LARGE), lanes.negate(_F, t))

@@ -1,0 +1,8 @@
+"""`python -m tensorsmith.cli`, where the console script is not on the path."""
+
+import sys
+
+from tensorsmith.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
