@@ -4,7 +4,9 @@ Scalars, tensors, gradients and modules with PyTorch's names; every operator des
 """
 
 from tensorsmith import autograd as autograd
+from tensorsmith import nn as nn
 from tensorsmith import ops as _ops
+from tensorsmith import optim as optim
 from tensorsmith import scalar as scalar
 from tensorsmith.core.dtypes import (
     bfloat16 as bfloat16,
@@ -51,5 +53,25 @@ globals().update(_namespace(""))
 float, double, half, int, long, short = float32, float64, float16, int32, int64, int16  # noqa: A001
 
 __version__ = "0.1.0"
-__all__ = [name for name in globals() if not name.startswith("_")]
+
+# Imported when first asked for: name -> (module, attribute), or the module itself.
+_LATER: dict[str, tuple[str, str | None]] = {
+    "data": ("tensorsmith.data", None),
+    "load": ("tensorsmith.data.serialization", "load"),
+    "save": ("tensorsmith.data.serialization", "save"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'tensorsmith' has no attribute '{name}'")
+    from importlib import import_module
+
+    module, attribute = _LATER[name]
+    found = import_module(module)
+    globals()[name] = found = found if attribute is None else getattr(found, attribute)
+    return found
+
+
+__all__ = [name for name in globals() if not name.startswith("_")] + list(_LATER)
 _ = (_ops, dtype, bool, device)

@@ -144,7 +144,7 @@ def _self_test(subject: str) -> Iterator[Finding]:
     """A fused kernel, a reduction over threads and a gradient, against NumPy in float64."""
     import numpy as np
 
-    from tensorsmith.ops import from_numpy
+    from tensorsmith.ops.creation import from_numpy
     from tensorsmith.ops.registry import namespace
     from tensorsmith.targets.cpu.compiler import statistics
 

@@ -17,7 +17,7 @@ from typing import Any
 from tensorsmith.core import views
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.views import Strided
-from tensorsmith.eager import dispatch
+from tensorsmith.eager import dispatch, fast
 from tensorsmith.eager.entries import elementwise_strides
 from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry, view_value, written_value
 from tensorsmith.eager.operator import Kind, Operation, scalar_dtype
@@ -265,13 +265,13 @@ class Tracer:
     def __enter__(self) -> Tracer:
         if modes.tracer is not None:
             raise TraceError("compile: a compiled function is already being traced in this thread")
-        dispatch.start_tracing()
+        fast.start_tracing()
         modes.tracer = self
         return self
 
     def __exit__(self, *exc: object) -> None:
         modes.tracer = None
-        dispatch.stop_tracing()
+        fast.stop_tracing()
 
 
 def _follow(start: Strided, chain: Sequence[Node]) -> Strided | None:

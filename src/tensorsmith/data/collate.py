@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
-from tensorsmith.ops import from_numpy, stack, tensor
-from tensorsmith.tensor import Tensor
+from tensorsmith.data.operators import from_numpy, stack, tensor
+from tensorsmith.tensor.tensor import Tensor
 
 
 def default_convert(sample: Any) -> Any:
@@ -32,7 +32,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Tensors and arrays are stacked along a new first axis; Python floats become float64, integers int64; mappings,
     tuples and lists are collated item by item; strings stay a list. Errors: TypeError for other samples, RuntimeError
-    (from stack) where shapes differ, ValueError where lengths differ or there is no sample.
+    (from stack) or ValueError where shapes or lengths differ, ValueError where there is no sample.
     """
     if not len(batch):
         raise ValueError("default_collate: got no samples; a batch needs at least one")
@@ -42,7 +42,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, np.ndarray | np.generic):
         if first.dtype.kind in "SUO":
             raise TypeError(f"default_collate: arrays of dtype {first.dtype} do not become tensors; give numbers")
-        return stack([from_numpy(np.array(value)) for value in batch], 0)
+        return from_numpy(np.stack(batch))
     if isinstance(first, float):
         return tensor(list(batch), dtype=dtypes.float64)
     if isinstance(first, int):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tensorsmith.data.collate import default_collate
-from tensorsmith.ops import randperm, tensor
+from tensorsmith.data.operators import randperm, tensor
 
 
 class Dataset:

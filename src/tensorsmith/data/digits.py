@@ -13,7 +13,7 @@ import numpy as np
 from tensorsmith.data.collate import default_collate
 from tensorsmith.data.dataset import Dataset, rows
 from tensorsmith.data.idx import find_idx_pair, load_idx
-from tensorsmith.ops import from_numpy
+from tensorsmith.data.operators import from_numpy
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -51,8 +51,8 @@ class Images(Dataset):
         transform: Callable[[Any], Any] | None = None,
     ) -> None:
         scaled = images.astype(np.float32) * np.float32(1 / largest)
-        self.images = from_numpy(np.ascontiguousarray(scaled[:, None]))
-        self.labels = from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
+        self.images: Any = from_numpy(np.ascontiguousarray(scaled[:, None]))
+        self.labels: Any = from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
         self.classes = list(classes)
         self.transform = transform
         self._labels = labels

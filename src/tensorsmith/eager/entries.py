@@ -1,8 +1,7 @@
 """Entries: the closures that execute one operation on operands of known layouts.
 
 An entry allocates the outputs, launches the plan and wraps the results; where an operand is tracked and grad mode is on it
-also records a node. The common shapes of a call (one kernel, one new output, one or two operands; a view) have their own
-closures, because eager speed is decided here.
+also records a node. The commonest calls, one launch into one new output and one view, are written out by `template.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.eager.operator import Kind, Operation, Program
 from tensorsmith.eager.record import recorder
+from tensorsmith.eager.template import launch_entry, view_entry
 from tensorsmith.passes.fusion import same_strides
 from tensorsmith.runtime.plan import Plan, build_plan
-from tensorsmith.targets.cpu.memory import allocate, free_list
+from tensorsmith.runtime.steps import KernelStep
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, make_view
 
@@ -30,17 +30,32 @@ def make_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any
     if seen is not None:
         source = kinds[0]
         assert isinstance(source, Layout)
-        run = _view_entry(source.dtype, seen) if isinstance(seen, Strided) else _views_entry(source.dtype, seen)
-        if not any(needs):
-            return run
-        program = operation.program(kinds, attrs)
-    else:
-        program = operation.program(kinds, attrs)
-        run = untracked_entry(plan_for(operation, program, kinds), [isinstance(k, Layout) for k in kinds])
+        program = operation.program(kinds, attrs) if any(needs) and source.dtype.kind in "fc" else None
+        if isinstance(seen, Strided):
+            return _view(source.dtype, seen, 0, len(kinds), program, needs)
+        run = _views_entry(source.dtype, seen)
+        return run if program is None else recorder(program, run, needs, (True,) * len(seen))
+    program = operation.program(kinds, attrs)
+    plan = plan_for(operation, program, kinds)
     differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
-    if not any(needs) or not any(differentiable):
-        return run
-    return recorder(program, run, needs, differentiable)
+    recorded = program if any(needs) and any(differentiable) else None
+    if len(plan.outputs) == 1 and len(plan.steps) <= 1 and not plan.workspace_bytes:
+        (only,) = plan.outputs
+        if not plan.steps and only.input is not None:
+            return _view(only.dtype, only.strided, only.input, len(kinds), recorded, needs)
+        if plan.steps and only.input is None and only.strided.offset == 0 and isinstance(plan.steps[0], KernelStep):
+            layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
+            is_tensor = [isinstance(k, Layout) for k in kinds]
+            return launch_entry(plan, is_tensor, layout, plan.new_bytes[0], plan.steps[0].sources, recorded, needs)
+    run = _general_entry(plan)
+    return run if recorded is None else recorder(recorded, run, needs, differentiable)
+
+
+def _view(
+    dtype: Any, seen: Strided, source: int, count: int, program: Program | None, needs: tuple[bool, ...]
+) -> Entry:
+    layout = layout_of(dtype, seen.shape, seen.strides)
+    return view_entry(count, source, layout, seen.offset * dtype.itemsize, program, needs)
 
 
 def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind]) -> Plan:
@@ -121,49 +136,8 @@ def _broadcast_strides(operand: Layout, shape: tuple[int, ...]) -> list[int]:
     return [0] * lead + strides
 
 
-def untracked_entry(plan: Plan, is_tensor: Sequence[bool]) -> Entry:
-    """The closure that runs a plan and wraps its outputs, recording nothing."""
-    new_outputs = [o for o in plan.outputs if o.input is None]
-    if len(plan.outputs) == 1 and not plan.workspace_bytes:
-        only = plan.outputs[0]
-        if only.input is not None and not plan.steps and len(is_tensor) == 1:
-            return _view_entry(only.dtype, only.strided)
-        plain = only.input is None and only.strided.offset == 0
-        if plain and plan.single is not None and len(plan.new_bytes) == 1 and all(is_tensor):
-            layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
-            if len(is_tensor) == 1:
-                return _unary_entry(plan, layout, plan.new_bytes[0])
-            if len(is_tensor) == 2:
-                return _binary_entry(plan, layout, plan.new_bytes[0])
-        if plain and plan.single is not None and list(is_tensor) == [True, False]:
-            layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
-            return _scalar_entry(plan, layout, plan.new_bytes[0])
-    return _general_entry(plan, new_outputs)
-
-
-def _view_entry(dtype: Any, strided: Strided) -> Entry:
-    layout = layout_of(dtype, strided.shape, strided.strides)
-    offset_bytes = strided.offset * dtype.itemsize
-    new = Tensor.__new__
-
-    def view(source: Tensor) -> Tensor:
-        tensor = new(Tensor)
-        tensor.layout = layout
-        storage = tensor.storage = source.storage
-        tensor.ptr = source.ptr + offset_bytes
-        tensor.node = None
-        tensor.output_number = 0
-        base = source.base
-        tensor.base = source if base is None else base
-        tensor.stamp = storage.version
-        tensor.state = None
-        return tensor
-
-    return view
-
-
 def _views_entry(dtype: Any, seen: Sequence[Strided]) -> Entry:
-    views = [_view_entry(dtype, each) for each in seen]
+    views = [_view(dtype, each, 0, 1, None, ()) for each in seen]
 
     def split(source: Tensor) -> tuple[Tensor, ...]:
         return tuple([view(source) for view in views])
@@ -171,110 +145,7 @@ def _views_entry(dtype: Any, seen: Sequence[Strided]) -> Entry:
     return split
 
 
-# The next three differ only in how many words they pass on. They are written out: one more call or tuple a time is a tenth
-# of an eager operator.
-
-
-def _unary_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
-    from tensorsmith.targets.cpu.launch import launch
-
-    assert plan.single is not None
-    recipe, fail, free = plan.single.address, plan.fail, free_list(nbytes)
-    new, new_storage, pop = Tensor.__new__, Storage.__new__, free.pop
-
-    def unary(a: Tensor) -> Tensor:
-        try:
-            ptr = pop()
-        except IndexError:
-            ptr = allocate(nbytes)
-        storage = new_storage(Storage)
-        storage.ptr = ptr
-        storage.nbytes = nbytes
-        storage.free = free
-        storage.version = 0
-        code = launch(recipe, a.ptr, ptr)
-        if code is not None:
-            fail(0, code, (a.ptr, ptr))
-        tensor = new(Tensor)
-        tensor.layout = layout
-        tensor.ptr = ptr
-        tensor.storage = storage
-        tensor.node = None
-        tensor.output_number = 0
-        tensor.base = None
-        tensor.state = None
-        return tensor
-
-    return unary
-
-
-def _binary_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
-    from tensorsmith.targets.cpu.launch import launch
-
-    assert plan.single is not None
-    recipe, fail, free = plan.single.address, plan.fail, free_list(nbytes)
-    new, new_storage, pop = Tensor.__new__, Storage.__new__, free.pop
-
-    def binary(a: Tensor, b: Tensor) -> Tensor:
-        try:
-            ptr = pop()
-        except IndexError:
-            ptr = allocate(nbytes)
-        storage = new_storage(Storage)
-        storage.ptr = ptr
-        storage.nbytes = nbytes
-        storage.free = free
-        storage.version = 0
-        code = launch(recipe, a.ptr, b.ptr, ptr)
-        if code is not None:
-            fail(0, code, (a.ptr, b.ptr, ptr))
-        tensor = new(Tensor)
-        tensor.layout = layout
-        tensor.ptr = ptr
-        tensor.storage = storage
-        tensor.node = None
-        tensor.output_number = 0
-        tensor.base = None
-        tensor.state = None
-        return tensor
-
-    return binary
-
-
-def _scalar_entry(plan: Plan, layout: Layout, nbytes: int) -> Entry:
-    from tensorsmith.targets.cpu.launch import launch
-
-    assert plan.single is not None
-    recipe, fail, free = plan.single.address, plan.fail, free_list(nbytes)
-    new, new_storage, pop = Tensor.__new__, Storage.__new__, free.pop
-
-    def with_scalar(a: Tensor, value: float) -> Tensor:
-        try:
-            ptr = pop()
-        except IndexError:
-            ptr = allocate(nbytes)
-        storage = new_storage(Storage)
-        storage.ptr = ptr
-        storage.nbytes = nbytes
-        storage.free = free
-        storage.version = 0
-        code = launch(recipe, a.ptr, ptr, value)
-        if code is not None:
-            fail(0, code, (a.ptr, ptr, value))
-        tensor = new(Tensor)
-        tensor.layout = layout
-        tensor.ptr = ptr
-        tensor.storage = storage
-        tensor.node = None
-        tensor.output_number = 0
-        tensor.base = None
-        tensor.state = None
-        return tensor
-
-    return with_scalar
-
-
-def _general_entry(plan: Plan, new_outputs: Sequence[Any]) -> Entry:
+def _general_entry(plan: Plan) -> Entry:
     """Any plan: several outputs, views among them, several steps."""
     tensor_inputs, params, new_bytes = plan.tensor_inputs, plan.params, plan.new_bytes
     outputs = [

@@ -202,6 +202,7 @@ def recording_entry(
     targets: list[Layout] = [kinds[i] for i in writes]  # type: ignore[misc]
     needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
     tracked = any(needs) and all(t.dtype.kind in "fc" for t in targets)
+    backward = program.backward(needs, (True,) * len(targets)) if tracked else None
     table = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
     others = [i for i, k in enumerate(kinds) if isinstance(k, Layout) and i not in writes]
 
@@ -228,6 +229,7 @@ def recording_entry(
                 check_writable(name, operands[i])
             node = OperatorNode.__new__(OperatorNode)
             node.program, node.needs, node.output_count, node.table = program, needs, len(writes), table
+            node.backward = backward
             node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
             node.sequence = next(_sequence)
             node.attached = None

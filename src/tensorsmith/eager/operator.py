@@ -151,6 +151,7 @@ class BackwardOperator(Operation):
         self.saved = backward.saved
         self.results = backward.results
         self.grad_outputs = backward.grad_outputs
+        self.computes = bool(backward.graph.outputs)
         self._program = Program(self, backward.graph, {}, forward.name + "Backward")
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:

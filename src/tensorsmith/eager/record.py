@@ -11,26 +11,30 @@ from typing import Any
 
 from tensorsmith.autograd.node import Node, _sequence, gradient_edge
 from tensorsmith.autograd.saved import FREED, SavedTensor, modified_message
-from tensorsmith.eager.operator import Program
+from tensorsmith.eager.fast import FAST, NUMBERS
+from tensorsmith.eager.operator import BackwardOperator, Program
 from tensorsmith.ir.vjp import Saved
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, make_tensor
 
 Entry = Callable[..., Any]
-NUMBERS: frozenset[type] = frozenset({float, int, bool})
 
 
 class OperatorNode(Node):
     """The recorded call of a program.
 
-    saved:    tensors, numbers and SavedTensors, in the order of `table`; None once the buffers are freed
-    versions: the storage version of each saved tensor
+    backward: the operator that computes the gradients where every differentiable output has one
+    table:    which inputs and outputs are saved
+    saved:    in the order of `table`: tensors, numbers, SavedTensors, or (storage, address, layout) of the call's own
+              output, which as a tensor would keep the node alive; None once the buffers are freed
+    versions: the storage version of each when it was saved
     """
 
-    __slots__ = ("program", "needs", "output_count", "table", "saved", "versions")  # type: ignore[misc]
+    __slots__ = ("program", "needs", "output_count", "backward", "table", "saved", "versions")  # type: ignore[misc]
 
     program: Program
     needs: tuple[bool, ...]
+    backward: BackwardOperator
     table: tuple[Saved, ...]
     saved: tuple | None
     versions: tuple
@@ -43,32 +47,45 @@ class OperatorNode(Node):
 
     def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Gradients of the operands, by the program's backward operator."""
-        backward = self.program.backward(self.needs, tuple([g is not None for g in grads]))
-        if not backward.backward.graph.outputs:
+        backward = self.backward
+        for grad in grads:
+            if grad is None:  # some output has no gradient: a smaller backward
+                backward = self.program.backward(self.needs, tuple([g is not None for g in grads]))
+                break
+        if not backward.computes:
             return (None,) * len(self.edges)
         operands = self.saved_values(backward.saved)
         operands += [grads[i] for i in backward.grad_outputs]
-        results = backward(*operands)
+        key = (backward, *[x.__class__ if x.__class__ in NUMBERS else x.layout for x in operands])
+        entry = FAST.get(key)
+        results = entry(*operands) if entry is not None else backward(*operands)
         if results.__class__ is Tensor:
             results = (results,)
         return [results[k] if k is not None else None for k in backward.results]
 
     def saved_values(self, wanted: Sequence[Saved]) -> list[Any]:
         """The saved operands of a backward, after checking that nobody wrote over them."""
-        if self.saved is None:
+        saved = self.saved
+        if saved is None:
             raise RuntimeError(FREED)
+        if wanted is self.table:
+            pairs = zip(saved, self.versions)
+        else:
+            positions = [self.table.index(which) for which in wanted]
+            pairs = zip([saved[i] for i in positions], [self.versions[i] for i in positions])
         values = []
-        table = self.table
-        for position, which in enumerate(wanted):
-            if table[position] is not which and table[position] != which:
-                position = table.index(which)
-            value = self.saved[position]
-            if isinstance(value, Tensor):
-                version = self.versions[position]
-                if value.storage.version != version:
-                    raise RuntimeError(modified_message(value.layout, value.storage.version, version, self.name()))
-            elif isinstance(value, SavedTensor):
+        for value, version in pairs:
+            kind = value.__class__
+            if kind is SavedTensor:
                 value = value.get(self)
+            elif kind is tuple:
+                storage, ptr, layout = value
+                if storage.version != version:
+                    raise RuntimeError(modified_message(layout, storage.version, version, self.name()))
+                value = make_tensor(layout, storage, ptr)
+                value.node = self
+            elif kind not in NUMBERS and value.storage.version != version:
+                raise RuntimeError(modified_message(value.layout, value.storage.version, version, self.name()))
             values.append(value)
         return values
 
@@ -78,92 +95,20 @@ def recorder(
 ) -> Entry:
     """`run` with a node recorded on its differentiable outputs while grad mode is on."""
     table = saved_table(program, needs, differentiable)
-    saves_nothing = not table
-    plain = all(which.kind == "input" for which in table)
-    single = len(differentiable) == 1
+    backward = program.backward(needs, differentiable)
+    count = len(differentiable)
     new = OperatorNode.__new__
-    output_count = len(differentiable)
 
-    def record_one(*operands: Any) -> Any:
+    def record(*operands: Any) -> Any:
         result = run(*operands)
         if not modes.grad:
             return result
+        results = (result,) if count == 1 else result
         node = new(OperatorNode)
         node.program = program
         node.needs = needs
-        node.output_count = 1
-        node.table = table
-        node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
-        node.sequence = next(_sequence)
-        node.attached = None
-        layout = result.layout
-        result.layout = layout.twin or layout.with_tracking(True)
-        result.node = node
-        save(node, table, operands, (result,))
-        if modes.anomaly:
-            note_user_line(node)
-        return result
-
-    # Calls of one and of two operands again, without loops: recording is half the cost of a small operator.
-    first, second = (needs + (False, False))[:2]
-
-    def record_unary(a: Any) -> Any:
-        result = run(a)
-        if not modes.grad:
-            return result
-        node = new(OperatorNode)
-        node.program = program
-        node.needs = needs
-        node.output_count = 1
-        node.table = table
-        node.edges = (gradient_edge(a),)
-        node.sequence = next(_sequence)
-        node.attached = None
-        layout = result.layout
-        result.layout = layout.twin or layout.with_tracking(True)
-        result.node = node
-        if saves_nothing:
-            node.saved = node.versions = ()
-        elif plain and not modes.saved_hooks:
-            node.saved = (a,)
-            node.versions = (a.storage.version,)
-        else:
-            save(node, table, (a,), (result,))
-        if modes.anomaly:
-            note_user_line(node)
-        return result
-
-    def record_binary(a: Any, b: Any) -> Any:
-        result = run(a, b)
-        if not modes.grad:
-            return result
-        node = new(OperatorNode)
-        node.program = program
-        node.needs = needs
-        node.output_count = 1
-        node.table = table
-        node.edges = (gradient_edge(a) if first else None, gradient_edge(b) if second else None)
-        node.sequence = next(_sequence)
-        node.attached = None
-        layout = result.layout
-        result.layout = layout.twin or layout.with_tracking(True)
-        result.node = node
-        if saves_nothing:
-            node.saved = node.versions = ()
-        else:
-            save(node, table, (a, b), (result,))
-        if modes.anomaly:
-            note_user_line(node)
-        return result
-
-    def record_several(*operands: Any) -> Any:
-        results = run(*operands)
-        if not modes.grad:
-            return results
-        node = new(OperatorNode)
-        node.program = program
-        node.needs = needs
-        node.output_count = output_count
+        node.output_count = count
+        node.backward = backward
         node.table = table
         node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
         node.sequence = next(_sequence)
@@ -176,11 +121,9 @@ def recorder(
         save(node, table, operands, results)
         if modes.anomaly:
             note_user_line(node)
-        return results
+        return result
 
-    if not single:
-        return record_several
-    return {1: record_unary, 2: record_binary}.get(len(needs), record_one)
+    return record
 
 
 def save(node: OperatorNode, table: Sequence[Saved], operands: Sequence[Any], results: Sequence[Tensor]) -> None:
@@ -215,10 +158,11 @@ def note_user_line(node: Node) -> None:
 
 def saved_table(program: Program, needs: tuple[bool, ...], differentiable: tuple[bool, ...]) -> tuple[Saved, ...]:
     """Everything any backward of this call may need: with all gradients, or with some outputs' missing."""
-    found = list(program.backward(needs, differentiable).saved)
+    saved = program.backward(needs, differentiable).saved
+    found = list(saved)
     if sum(differentiable) > 1:
         for number, flag in enumerate(differentiable):
             if flag:
                 alone = tuple(i == number for i in range(len(differentiable)))
                 found += [w for w in program.backward(needs, alone).saved if w not in found]
-    return tuple(found)
+    return saved if len(found) == len(saved) else tuple(found)

@@ -99,6 +99,8 @@ class Assembler:
         return found
 
     def visit_new(self, node: Node, chain: Chain, row: bool) -> int:
+        if node in self.stored and self.stored[node][1]:  # a value of this row (`passes/fusion.py: same_rows`)
+            return self.stored[node][0]
         if node in self.stored and not chain and self.stored[node][1] == row and node.op not in VIEWS:
             return self.stored[node][0]
         if node.op is Primitive.CONST:

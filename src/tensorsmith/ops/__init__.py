@@ -6,11 +6,14 @@ from tensorsmith.ops import (
     copying,
     creation,
     gradients,
+    indexing,
     inplace,
     matmul,
     networks,
     pointwise,
+    positions,
     reductions,
+    selecting,
     views,
 )
 
@@ -20,10 +23,13 @@ __all__ = [
     "copying",
     "creation",
     "gradients",
+    "indexing",
     "inplace",
     "matmul",
     "networks",
     "pointwise",
+    "positions",
     "reductions",
+    "selecting",
     "views",
 ]

@@ -17,6 +17,12 @@ from tensorsmith.tensor.tensor import Tensor
 
 def _copy(target: Node, source: Any) -> Node:
     source = build.cast(source, target.dtype)
+    lead = target.ndim - source.ndim
+    if lead < 0 or any(n not in (1, m) for n, m in zip(source.shape, target.shape[lead:])):
+        raise RuntimeError(
+            f"The size of tensor a ({list(target.shape)}) must match the size of tensor b ({list(source.shape)}): a tensor of "
+            f"shape {list(source.shape)} cannot be written over one of shape {list(target.shape)}"
+        )
     return build.broadcast_to(source.graph.add(Primitive.CAST, (source,), dtype=target.dtype), target.shape)
 
 

@@ -48,6 +48,9 @@ class NeedsBuffer(Exception):
         self.node = node
 
 
+Chain = tuple[Node, ...]  # views to apply to a value, innermost first
+
+
 @dataclass
 class Group:
     """One step of the plan: a fused kernel (anchor None) or an anchor with its epilogue."""
@@ -59,10 +62,8 @@ class Group:
     bias: Node | None = None  # of a matmul: the node added to every row
     activation: Fn | None = None  # of a matmul: applied last
     leaves: set[Node] = field(default_factory=set)
+    accesses: list[tuple[Node, Chain, bool]] = field(default_factory=list)  # how leaves are read; inside a reduction?
     visited: set[Node] = field(default_factory=set)
-
-
-Chain = tuple[Node, ...]  # views to apply to a value, innermost first
 
 
 def apply_chain(start: Strided, chain: Chain) -> Strided:
@@ -94,7 +95,7 @@ class Walk:
         self.place = place
         self.group = group
         self.root: Node | None = None
-        self.argument: Node | None = None  # of the reduction that is being walked
+        self.path: list[Node] = []  # from below the root down to the node that is walked
         self.size = 0
         self.seen: set[tuple[Node, Chain, bool]] = set()
 
@@ -118,7 +119,13 @@ class Walk:
         if node in self.materialised or node.op is Primitive.INPUT:
             apply_chain(self.place(node), chain)
             self.group.leaves.add(node)
+            self.group.accesses.append((node, chain, in_reduction))
             return
+        self.path.append(node)
+        self.descend(node, chain, in_reduction)
+        self.path.pop()
+
+    def descend(self, node: Node, chain: Chain, in_reduction: bool) -> None:
         if node.op in VIEWS:
             self.visit(node.inputs[0], (node, *chain), in_reduction)
             return
@@ -149,20 +156,20 @@ class Walk:
         target = shape if in_reduction else root_domain(self.root)
         if not aligned(node, chain, target, shape, axis):
             raise NeedsBuffer(node)
-        outer, self.argument = self.argument, node.inputs[0]
         self.visit(node.inputs[0], (), True)
-        self.argument = outer
 
     def row_value(self, node: Node) -> Node:
-        """What to materialise for a reduction over other points: all that is computed from its rows, if that is as small.
+        """What to materialise for a reduction over other points: the last value computed from it that is as small.
 
         So the mean of a loss reads one value a row, and the kernel of the rows is one, however many reductions it has.
         """
-        if self.argument is not None:
-            value = base_of(self.argument)
-            if value.numel == node.numel and value not in self.materialised and value.op is not Primitive.INPUT:
-                return value
-        return node
+        found = node
+        for above in reversed(self.path):
+            if above.numel != node.numel:
+                break
+            if above.op not in VIEWS:
+                found = above
+        return found
 
 
 def root_domain(root: Node) -> tuple[int, ...]:
@@ -180,6 +187,24 @@ def aligned(node: Node, chain: Chain, target: tuple[int, ...], domain: tuple[int
         expected = tuple(0 if i == axis else s for i, s in enumerate(contiguous_strides(rows)))
         return same_strides(domain, seen.strides, expected)
     return is_row_result(target, domain, axis) and same_strides(target, seen.strides, contiguous_strides(target))
+
+
+def same_rows(old: Group, new: Group) -> bool:
+    """Whether all that `new` reads of what `old` writes is the value of the same row, so that one kernel can do both."""
+    domain, axis = old.domain, old.reduce_axis
+    if axis is None or domain != new.domain:
+        return False
+    rows = row_shape(domain, axis)
+    if rows == domain:
+        return False
+    try:
+        return all(
+            node.shape == rows and aligned(node, chain, domain if inside else root_domain(new.roots[0]), domain, axis)
+            for node, chain, inside in new.accesses
+            if any(node is root for root in old.roots)
+        )
+    except NeedsBuffer:
+        return False
 
 
 def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:
@@ -244,8 +269,10 @@ class Fusion:
             self.materialised.add(root)
             for operand in node.inputs[len(inlined_inputs(node)) :]:
                 base = base_of(operand)
-                if base.op is not Primitive.INPUT or base.attrs["param"]:
+                if base.op is not Primitive.INPUT:
                     self.materialised.add(base)
+                elif base.attrs["param"]:  # a run-time scalar has no memory: the plan copies it into some
+                    raise NeedsBuffer(base)
 
     def seen_backwards(self, node: Node) -> bool:
         """Whether a chain of views walks an axis backwards, which no tensor may do."""
@@ -354,8 +381,10 @@ class Fusion:
     def join(self, groups: list[Group], new: Group, made_by: Mapping[Node, int]) -> int | None:
         """The index of an earlier kernel that can store the new root too (same points, a shared operand, no cycle)."""
         newest = max((made_by[leaf] for leaf in new.leaves if leaf in made_by), default=-1)
-        for index in range(len(groups) - 1, newest, -1):
+        for index in range(len(groups) - 1, max(newest, 0) - 1, -1):
             old = groups[index]
+            if index == newest and not same_rows(old, new):
+                continue
             if old.anchor is not None or old.domain != new.domain or not (old.leaves & new.leaves):
                 continue
             if new.reduce_axis is not None and new.reduce_axis != old.reduce_axis:

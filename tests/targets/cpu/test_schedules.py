@@ -160,6 +160,45 @@ def test_transposed_copies(shape, dtype, on):
     check(spec, [x], on=on)
 
 
+@EACH_MACHINE
+@pytest.mark.parametrize("shape", [(50, 3), (6, 200, 2), (33, 7)])
+def test_short_innermost_axes_are_walked_along_a_long_one(shape, on):
+    strides = (*contiguous(*shape[:-2], shape[-1], shape[-2])[:-2], 1, shape[-2])
+    body = (load(), load(1), apply(Fn.SUB, 0, 1))
+    operands = (Operand(f32, strides), Operand(f32, (0,) * (len(shape) - 1) + (1,)))
+    spec = KernelSpec(shape, None, operands, body, (Store(Operand(f32, contiguous(*shape)), 2),), name="short")
+    rng = np.random.default_rng(10)
+    check(spec, [rng.standard_normal(int(np.prod(shape))).astype(np.float32) for _ in range(2)], on=on)
+
+
+@EACH_MACHINE
+def test_products_and_sums_are_not_contracted(on):
+    rng = np.random.default_rng(11)
+    a, b, c = (rng.standard_normal(1000).astype(np.float32) for _ in range(3))
+    operand = Operand(f32, (1,))
+    body = (load(0), load(1), load(2), apply(Fn.MUL, 0, 1), apply(Fn.ADD, 3, 2))
+    spec = KernelSpec((1000,), None, (operand,) * 3, body, (Store(operand, 4),), name="product_sum")
+    out = np.empty(1000, np.float32)
+    assert run(lower(spec, on), a.ctypes.data, b.ctypes.data, c.ctypes.data, out.ctypes.data) is None
+    np.testing.assert_array_equal(out, a * b + c)
+
+
+@EACH_MACHINE
+@pytest.mark.parametrize("axis", [0, 1])
+def test_any_all_and_counts_of_bool(axis, on):
+    shape, boolean = (70, 90), dtypes.bool_
+    x = np.random.default_rng(12).random(shape) < 0.02
+    strides = (0, 1) if axis == 0 else (1, 0)
+    body = (load(dtype=boolean), reduce("max", 0, boolean), reduce("min", 0, boolean), reduce("sum", 0, dtypes.int64))
+    stores = tuple(Store(Operand(body[k].dtype, strides), k, row=True) for k in (1, 2, 3))
+    spec = KernelSpec(shape, axis, (Operand(boolean, (90, 1)),), body, stores, name="truths")
+    lowered = lower(spec, on)
+    results = [np.empty(90 if axis == 0 else 70, body[k].dtype.numpy) for k in (1, 2, 3)]
+    assert run(lowered, x.ctypes.data, *(r.ctypes.data for r in results)) is None
+    for got, want in zip(results, (x.any(axis), x.all(axis), x.sum(axis))):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_tiled_addition_with_broadcast_and_coordinates():
     shape = (50, 90)
     body = (

@@ -2,8 +2,8 @@
 
 On the interval around k / 4 (k = 0..15) a polynomial P of degree 5 in t - k / 4, t = |x|, goes through Chebyshev nodes.
 For k < 4 it stands for erf(t) / t - 1, small, so that t + t * P keeps relative accuracy at 0; from k = 4 on for erf(t)
-itself. A vector of sixteen float32 coefficients per power is indexed by k with one instruction. erf is 1 in float32 from
-3.87 on.
+itself. A vector of sixteen float32 coefficients per power is indexed by k with one instruction. erf is 1 in float32
+from 3.87 on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensorsmith.targets.cpu.vector import Lanes
 _F = "float"
 _DEGREE = 5
 _WIDTH = 0.25
-_DIRECT = 4  # first interval that holds erf itself
+_DIRECT = 4  # the first interval that holds erf itself
 _LARGEST = 3.87
 _ROUNDER = 12582912.0  # 1.5 * 2**23: adding it rounds to a whole number, which then sits in the low bits
 

@@ -112,6 +112,7 @@ def _choose(canonical: Canonical) -> tuple[str, Canonical, Structure]:
     if not canonical.structure.along:
         axis = transpose.tile_axis(canonical) if 2 in canonical.structure.inner else None
         if axis is None:
+            canonical = pointwise.long_axis_inside(canonical)
             return "pointwise", canonical, canonical.structure
         turned = transpose.tiled(canonical, axis)
         return "tiled", turned, turned.structure

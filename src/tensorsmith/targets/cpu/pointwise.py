@@ -10,8 +10,9 @@ rows [c // parts * rows, ...) of `outer`. The flat schedule has the words n and 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from tensorsmith.kernels.canonical import Canonical, Structure
+from tensorsmith.kernels.canonical import Canonical, Structure, stride_class
 from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cpu.access import Axis, vector_loop
 from tensorsmith.targets.cpu.body import KernelText, instruction_cost, varying_free
@@ -19,6 +20,7 @@ from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
 
+_SHORT, _LONG = 8, 32  # extents for which the innermost axis is exchanged
 _FLAT_HEADER = 2
 _NESTED_HEADER = 6
 CHUNK_NANOSECONDS = 16_000.0  # work worth a chunk of its own
@@ -44,6 +46,27 @@ def unrolling(kernel: KernelText, classes: tuple[int, ...]) -> int:
     if 2 in classes or kernel.cost > 40:
         return 1
     return 4 if kernel.cost <= 12 else 2
+
+
+def long_axis_inside(canonical: Canonical) -> Canonical:
+    """The same kernel with a long axis innermost, where the outputs' own is short and an input is strided on it.
+
+    (H * W, 3) <- (3, H * W) is better written in strides of 3 than read three elements at a time.
+    """
+    structure, extents = canonical.structure, canonical.extents
+    if extents[-1] >= _SHORT or 2 not in structure.inner[: len(structure.inputs)]:
+        return canonical
+    for k, kind in enumerate(structure.inner[: len(structure.inputs)]):
+        if kind != 2 or 1 not in canonical.strides[k]:
+            continue
+        axis = canonical.strides[k].index(1)
+        if extents[axis] < _LONG:
+            continue
+        order = [a for a in range(len(extents)) if a != axis] + [axis]
+        strides = tuple(tuple(operand[a] for a in order) for operand in canonical.strides)
+        inner = tuple(stride_class(operand[-1]) for operand in strides)
+        return Canonical(replace(structure, inner=inner), tuple(extents[a] for a in order), strides, 0, ())
+    return canonical
 
 
 def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, int]:

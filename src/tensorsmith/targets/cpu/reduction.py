@@ -63,22 +63,19 @@ class Reduction:
         value = lanes.constant(self.element, start)
         return [value, lanes.constant(self.position, 0)] if self.positional else [value]
 
-    def prepare(self, context: Context, value: str) -> str:
+    def prepare(self, value: str) -> str:
         """A value as the accumulator's dtype."""
         if self.argument in HALVES:
             value = widen_half(self.lanes, self.argument, value)
             return cast(self.lanes, dtypes.float32, self.held, value)
         return cast(self.lanes, self.argument, self.held, value)
 
-    def include(
-        self, context: Context, state: Sequence[str], value: str, position: str, first: str | None = None
-    ) -> list[str]:
+    def include(self, context: Context, state: Sequence[str], value: str, position: str) -> list[str]:
         """The accumulators with one more vector; inactive lanes of the context's mask keep theirs.
 
-        position: the positions of the lanes (of the dtype `self.position`), used by the arg forms; first: a mask of
-        lanes that hold no value yet, or None where the neutral element will do.
+        position: the positions of the lanes (of the dtype `self.position`), used by the arg forms.
         """
-        prepared = self.prepare(context, value)
+        prepared = self.prepare(value)
         following = self.combine(state, [prepared, position], ordered=True)
         if context.mask is None:
             return following

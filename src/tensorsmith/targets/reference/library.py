@@ -20,4 +20,15 @@ def argsort(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarra
     return np.flip(x.shape[axis] - 1 - backwards, axis).astype(np.int64)
 
 
-ROUTINES: dict[str, Routine] = {"argsort": argsort}
+def searchsorted(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarray:
+    """int64 places of values in the sorted last axis of a sequence, before equal elements or (`right`) after; NaN is last."""
+    sequence, values = arrays
+    side = "right" if attrs["right"] else "left"
+    if sequence.ndim == 1:
+        return np.searchsorted(sequence, values, side).astype(np.int64)
+    rows, wanted = sequence.reshape(-1, sequence.shape[-1]), values.reshape(-1, values.shape[-1])
+    found = [np.searchsorted(row, each, side) for row, each in zip(rows, wanted)]
+    return np.asarray(found, np.int64).reshape(values.shape)
+
+
+ROUTINES: dict[str, Routine] = {"argsort": argsort, "searchsorted": searchsorted}

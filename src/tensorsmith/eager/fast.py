@@ -1,0 +1,41 @@
+"""FAST: from an operation and the exact kinds of its operands to the entry that executes the call.
+
+Hot methods look into it themselves. It only saves time: an entry can be made again at any moment, and nothing in it depends
+on values. While any thread traces it stays empty, so that every call reaches `dispatch.call`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Entry = Callable[..., Any]
+
+FAST: dict[tuple, Entry] = {}
+MOST_ENTRIES = 16384
+NUMBERS: frozenset[type] = frozenset({float, int, bool})  # classes of operands that are run-time scalars
+
+tracing = 0  # how many threads trace
+
+
+def remember(key: tuple, entry: Entry) -> None:
+    """Keep an entry for the next call; the oldest give way when there are too many."""
+    if tracing:
+        return
+    if len(FAST) >= MOST_ENTRIES:
+        for old in list(FAST)[: MOST_ENTRIES // 4]:
+            FAST.pop(old, None)
+    FAST[key] = entry
+
+
+def start_tracing() -> None:
+    """Forget every entry and keep none until `stop_tracing`."""
+    global tracing
+    tracing += 1
+    FAST.clear()
+
+
+def stop_tracing() -> None:
+    """The end of one `start_tracing`."""
+    global tracing
+    tracing -= 1

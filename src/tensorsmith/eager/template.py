@@ -1,0 +1,171 @@
+"""Entries written out: the source text of the closure for one operator call, with every loop unrolled.
+
+Eager speed is decided in these few lines, and they differ for every call in what they pass on, save and link. So they are
+generated, as `dataclasses` generates `__init__`: the text is built from the plan, compiled once per distinct text, and can be
+printed (`entry.source`). Covered are the two commonest shapes of a call, one launch into one new output and one view;
+everything else takes the general closures of `entries.py` and `record.py`.
+
+The text of `x * y` for an x that is tracked:
+
+    def entry(a0, a1):
+        try:
+            ptr = pop()
+        except IndexError:
+            ptr = allocate(nbytes)
+        storage = new(Storage)
+        ...
+        code = launch(recipe, a0.ptr, a1.ptr, ptr)
+        if code is not None:
+            fail(0, code, (a0.ptr, a1.ptr, ptr))
+        tensor = new(Tensor)
+        ...
+        if modes.grad:
+            node = new(OperatorNode)
+            node.edges = (gradient_edge(a0), None)
+            node.saved = (a1,)
+            node.versions = (a1.storage.version,)
+            ...
+        return tensor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+from tensorsmith.autograd.node import _sequence, gradient_edge
+from tensorsmith.core.layout import Layout
+from tensorsmith.eager.operator import Program
+from tensorsmith.eager.record import OperatorNode, note_user_line, save
+from tensorsmith.runtime.plan import Plan
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import Tensor
+
+_codes: dict[str, CodeType] = {}
+
+
+def launch_entry(
+    plan: Plan, is_tensor: Sequence[bool], layout: Layout, nbytes: int, words: Sequence[tuple[int, int]],
+    program: Program | None, needs: tuple[bool, ...],
+) -> Callable[..., Tensor]:  # fmt: skip
+    """The entry of a plan of one launch with one new output.
+
+    words: word number and byte offset of every launch word of the recipe. program: what to record, None for nothing.
+    """
+    from tensorsmith.targets.cpu.launch import launch
+    from tensorsmith.targets.cpu.memory import allocate, free_list
+
+    operand_of_word = [f"a{i}.ptr" for i in plan.tensor_inputs] + ["ptr"] + [f"a{i}" for i in plan.params]
+    given = ", ".join(operand_of_word[w] + (f" + {o}" if o else "") for w, o in words)
+    step = plan.steps[0]
+    free = free_list(nbytes)
+    body = [
+        "try:",
+        "    ptr = pop()",
+        "except IndexError:",
+        "    ptr = allocate(nbytes)",
+        "storage = new(Storage)",
+        "storage.ptr = ptr",
+        "storage.nbytes = nbytes",
+        "storage.free = free",
+        "storage.version = 0",
+        f"code = launch(recipe, {given})",
+        "if code is not None:",
+        f"    fail(0, code, ({', '.join(operand_of_word)},))",
+        "tensor = new(Tensor)",
+        "tensor.ptr = ptr",
+        "tensor.storage = storage",
+        "tensor.output_number = 0",
+        "tensor.base = None",
+        "tensor.state = None",
+    ]
+    names = {
+        "pop": free.pop, "free": free, "allocate": allocate, "nbytes": nbytes, "Storage": Storage, "launch": launch,
+        "recipe": step.recipe.address, "keep": step, "fail": plan.fail, "new": object.__new__, "Tensor": Tensor,
+        "layout": layout,
+    }  # fmt: skip
+    return _finish(body, len(is_tensor), names, layout, program, needs)
+
+
+def view_entry(
+    count: int, source: int, layout: Layout, offset_bytes: int, program: Program | None, needs: tuple[bool, ...]
+) -> Callable[..., Tensor]:
+    """The entry of a call whose result is a view of operand number `source`."""
+    body = [
+        "tensor = new(Tensor)",
+        f"storage = tensor.storage = a{source}.storage",
+        f"tensor.ptr = a{source}.ptr" + (f" + {offset_bytes}" if offset_bytes else ""),
+        f"base = a{source}.base",
+        f"tensor.base = a{source} if base is None else base",
+        "tensor.stamp = storage.version",
+        "tensor.output_number = 0",
+        "tensor.state = None",
+    ]
+    return _finish(body, count, {"new": object.__new__, "Tensor": Tensor, "layout": layout}, layout, program, needs)
+
+
+def _finish(
+    body: list[str], count: int, names: dict[str, Any], layout: Layout, program: Program | None, needs: tuple[bool, ...]
+) -> Callable[..., Tensor]:
+    if program is None:
+        body += ["tensor.layout = layout", "tensor.node = None"]
+    else:
+        body += _recording(count, names, layout, program, needs)
+    arguments = ", ".join(f"a{i}" for i in range(count))
+    source = f"def entry({arguments}):\n" + "".join(f"    {line}\n" for line in [*body, "return tensor"])
+    code = _codes.get(source)
+    if code is None:
+        code = _codes[source] = compile(source, "<entry>", "exec")
+    exec(code, names)
+    entry = names["entry"]
+    entry.source = source
+    return entry
+
+
+def _recording(
+    count: int, names: dict[str, Any], layout: Layout, program: Program, needs: tuple[bool, ...]
+) -> list[str]:
+    """The lines that record the call."""
+    backward = program.backward(needs, (True,))
+    tracked = layout.with_tracking(True)
+    names |= {
+        "modes": modes, "OperatorNode": OperatorNode, "program": program, "needs": needs, "backward": backward,
+        "gradient_edge": gradient_edge, "next_number": _sequence.__next__, "save": save, "tracked": tracked,
+        "note_user_line": note_user_line, "table": backward.saved,
+    }  # fmt: skip
+    scalar = [node.attrs["param"] for node in program.graph.inputs]
+    saved, versions = [], []
+    for which in backward.saved:
+        if which.kind == "output":
+            saved.append("(storage, ptr, tracked)")
+            versions.append("storage.version")
+        else:
+            saved.append(f"a{which.number}")
+            versions.append("0" if scalar[which.number] else f"a{which.number}.storage.version")
+    edges = [f"gradient_edge(a{i})" if need else "None" for i, need in enumerate(needs)]
+    operands = "".join(f"a{i}, " for i in range(count))
+    return [
+        "if modes.grad:",
+        "    node = tensor.node = new(OperatorNode)",
+        "    node.program = program",
+        "    node.needs = needs",
+        "    node.output_count = 1",
+        "    node.backward = backward",
+        "    node.table = table",
+        f"    node.edges = ({''.join(edge + ', ' for edge in edges)})",
+        "    node.sequence = next_number()",
+        "    node.attached = None",
+        "    tensor.layout = tracked",
+        "    if modes.saved_hooks:",
+        f"        save(node, table, ({operands}), (tensor,))",
+        "    else:",
+        f"        node.saved = ({''.join(value + ', ' for value in saved)})",
+        f"        node.versions = ({''.join(value + ', ' for value in versions)})",
+        "    if modes.anomaly:",
+        "        note_user_line(node)",
+        "else:",
+        "    tensor.layout = layout",
+        "    tensor.node = None",
+    ]

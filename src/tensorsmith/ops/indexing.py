@@ -1,0 +1,522 @@
+"""`x[...]` and `x[...] = v`: what may stand between the brackets, and in which order it acts.
+
+Ints, slices, None and Ellipsis make views (*basic* indexing). Tensors, lists, arrays and bools then pick elements of what
+the basic part left (*advanced* indexing): masks become the positions where they hold, positions of several axes become
+one position along the joined axes, and the result is one TAKE. Picked axes stand where the first picked axis stood if
+they are neighbours, else in front.
+"""
+
+from __future__ import annotations
+
+import math
+import operator as python_operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core.dtypes import bool_, int64, uint8
+from tensorsmith.core.layout import layout_of
+from tensorsmith.core.shapes import broadcast_shapes
+from tensorsmith.core.views import Strided
+from tensorsmith.eager.dispatch import FAST, NUMBERS, call, remember
+from tensorsmith.eager.inplace import InplaceOperation, type_name
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.creation import array_of, copy_array, from_numpy, tensor
+from tensorsmith.ops.inplace import copy_
+from tensorsmith.ops.pointwise import as_operand
+from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.tensor import Tensor, make_view
+
+# --- basic indexing ---------------------------------------------------------------------------------------------------
+# A step is (INT, position), (SLICE, start, length, step) or (NEW,): what happens to the next axis, or a new one.
+
+INT, SLICE, NEW = 0, 1, 2
+Step = tuple[int, ...]
+
+
+def _basic(x: Node, steps: tuple[Step, ...]) -> Node:
+    shape: list[int] = []
+    axis = 0
+    for step in steps:
+        if step[0] == NEW:
+            shape.append(1)
+            continue
+        if step[0] == INT:
+            x = build.slice_(x, axis, step[1], 1)
+        else:
+            x = build.slice_(x, axis, *step[1:])
+            shape.append(step[2])
+        axis += 1
+    return build.reshape(x, (*shape, *x.shape[axis:]))
+
+
+def _basic_place(x: Strided, steps: tuple[Step, ...]) -> Strided:
+    shape: list[int] = []
+    strides: list[int] = []
+    offset, axis = x.offset, 0
+    for step in steps:
+        if step[0] == NEW:
+            shape.append(1)
+            strides.append(x.shape[axis] * x.strides[axis] if axis < len(x.shape) else 1)
+            continue
+        offset += step[1] * x.strides[axis]
+        if step[0] == SLICE:
+            shape.append(step[2])
+            strides.append(x.strides[axis] * step[3])
+        axis += 1
+    return Strided((*shape, *x.shape[axis:]), (*strides, *x.strides[axis:]), offset)
+
+
+basic_operator = Operator("getitem", _basic, geometry=_basic_place, node_name="Slice")
+
+
+def basic_view(x: Tensor, steps: tuple[Step, ...]) -> Tensor:
+    """The view that the steps select."""
+    if not x.layout.tracked and modes.tracer is None:  # not kept in FAST: positions vary from call to call
+        place = _basic_place(Strided(x.layout.shape, x.layout.strides), steps)
+        return make_view(x, layout_of(x.layout.dtype, place.shape, place.strides), place.offset)
+    return basic_operator(x, steps=steps)
+
+
+def _position(index: int, extent: int, axis: int) -> int:
+    if not -extent <= index < extent:
+        raise IndexError(f"index {index} is out of bounds for dimension {axis} with size {extent}")
+    return index + extent if index < 0 else index
+
+
+def _slice_step(index: slice, extent: int) -> Step:
+    start, stop, step = (None if v is None else python_operator.index(v) for v in (index.start, index.stop, index.step))
+    if step is not None and step <= 0:
+        raise ValueError("step must be greater than zero")
+    start, stop, step = slice(start, stop, step).indices(extent)
+    return SLICE, start, max(-(-(stop - start) // step), 0), step
+
+
+# --- what stands between the brackets ---------------------------------------------------------------------------------
+
+
+def _as_index(value: Any) -> Any:
+    """An int, bool, slice, None, Ellipsis, or a tensor of positions or truth."""
+    if value is None or value is Ellipsis or isinstance(value, bool | int | slice):
+        return value
+    if isinstance(value, Tensor):
+        if value.dtype.kind in "iu" and not value.ndim and value.dtype is not uint8 and modes.tracer is None:
+            return int(array_of(value))
+        if value.dtype.kind not in "iub":
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, np.ndarray):
+        found = from_numpy(np.ascontiguousarray(value))
+        return _as_index(found)
+    if isinstance(value, list | tuple | range):
+        found = tensor(value)
+        return _as_index(found if found.layout.numel else found.to(int64))  # type: ignore[attr-defined]
+    try:
+        return python_operator.index(value)
+    except TypeError:
+        raise TypeError(
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+            f"{type(value).__name__})"
+        ) from None
+
+
+def _axes_used(value: Any) -> int:
+    if value is None or value is Ellipsis or isinstance(value, bool):
+        return 0
+    if isinstance(value, Tensor) and value.dtype in (bool_, uint8):
+        return value.ndim
+    return 1
+
+
+def _items(index: Any, ndim: int) -> list[Any]:
+    """The index as a list of one item an axis (or None, or bool), its Ellipsis filled with slices."""
+    if isinstance(index, list) and any(v is None or v is Ellipsis or isinstance(v, slice | Tensor) for v in index):
+        index = tuple(index)
+    items = [_as_index(v) for v in index] if isinstance(index, tuple) else [_as_index(index)]
+    used = sum(_axes_used(v) for v in items)
+    if used > ndim:
+        raise IndexError(f"too many indices for tensor of dimension {ndim}")
+    places = [i for i, v in enumerate(items) if v is Ellipsis]
+    if len(places) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if places:
+        items[places[0] : places[0] + 1] = [slice(None)] * (ndim - used)
+    return items
+
+
+def resolve(x: Tensor, index: Any) -> tuple[tuple[Step, ...], list[Tensor | None]]:
+    """The basic steps, and for every axis of what they leave the tensor that picks from it (or None)."""
+    items = _items(index, x.ndim)
+    shape = x.layout.shape
+    steps: list[Step] = []
+    picks: list[Tensor | None] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            steps.append((NEW,))
+            picks.append(None)
+        elif isinstance(item, bool):
+            steps.append((NEW,))
+            picks.append(tensor([0] if item else [], dtype=int64))
+        elif isinstance(item, int):
+            steps.append((INT, _position(item, shape[axis], axis)))
+            axis += 1
+        elif isinstance(item, slice):
+            steps.append(_slice_step(item, shape[axis]))
+            picks.append(None)
+            axis += 1
+        else:
+            count = _axes_used(item)
+            steps += [(SLICE, 0, shape[axis + i], 1) for i in range(count)]
+            if item.dtype in (bool_, uint8):
+                if not count:
+                    steps.append((NEW,))
+                picks += _positions_of(item, shape, axis)
+            else:
+                picks.append(item)
+            axis += count
+    return tuple(steps), picks
+
+
+def _positions_of(mask: Tensor, shape: tuple[int, ...], axis: int) -> list[Tensor]:
+    """Where a mask holds, one tensor of positions an axis."""
+    for i, (n, m) in enumerate(zip(mask.layout.shape, shape[axis:])):
+        if n != m:
+            raise IndexError(
+                f"The shape of the mask {list(mask.layout.shape)} at index {i} does not match the shape of the indexed tensor "
+                f"{list(shape)} at index {axis + i}"
+            )
+    if not mask.ndim:
+        return [tensor([0] if host(mask, "indexing with a mask") else [], dtype=int64)]
+    return [copy_array(p.astype(np.int64)) for p in np.nonzero(host(mask, "indexing with a mask"))]
+
+
+def host(x: Tensor, what: str) -> np.ndarray:
+    """The values of a tensor, for an operator whose result's size depends on them."""
+    if modes.tracer is not None:
+        modes.tracer.refuse(x, what)
+    return array_of(x)
+
+
+# --- advanced indexing ------------------------------------------------------------------------------------------------
+
+
+def wrapped(index: Node, extent: int) -> Node:
+    """int64 positions with negative ones counted from the end."""
+    index = build.cast(index, int64)
+    return build.where(index < 0, index + extent, index)
+
+
+def _joined(x: Node, indices: Sequence[Node], axes: tuple[int, ...]) -> tuple[Node, Node, int, tuple[int, ...], list[int]]:
+    """x with the picked axes as one, positions along it, that axis, the shape of the positions, and the order of axes."""
+    shape = broadcast_shapes(*(i.shape for i in indices))
+    first = axes[0]
+    order = list(range(x.ndim))
+    if axes != tuple(range(first, first + len(axes))):
+        order = [*axes, *(i for i in order if i not in axes)]
+        x, first = build.permute(x, order), 0
+    extents = x.shape[first : first + len(axes)]
+    if len(axes) == 1:
+        linear = wrapped(indices[0], extents[0])
+    else:
+        linear = build.full(x.graph, (), 0, int64)
+        inside: Node | None = None
+        for index, extent in zip(indices, extents):
+            position = wrapped(index, extent)
+            fits = (position >= 0) & (position < extent)
+            inside = fits if inside is None else inside & fits
+            linear = linear * extent + position
+        assert inside is not None
+        linear = build.where(inside, linear, -1)  # an axis out of range must not become a position in range
+    flat = build.reshape(build.broadcast_to(linear, shape), (math.prod(shape),))
+    merged = build.reshape(x, (*x.shape[:first], math.prod(extents), *x.shape[first + len(axes) :]))
+    return merged, flat, first, shape, order
+
+
+def _index(x: Node, *indices: Node, axes: tuple[int, ...]) -> Node:
+    merged, flat, first, shape, _ = _joined(x, indices, axes)
+    taken = x.graph.add(Primitive.TAKE, (merged, flat), axis=first)
+    return build.reshape(taken, (*merged.shape[:first], *shape, *merged.shape[first + 1 :]))
+
+
+def _index_put(x: Node, values: Any, *indices: Node, axes: tuple[int, ...], accumulate: bool) -> Node:
+    merged, flat, first, shape, order = _joined(x, indices, axes)
+    values = build.cast(values, x.dtype)
+    wanted = (*merged.shape[:first], *shape, *merged.shape[first + 1 :])
+    source = build.reshape(build.broadcast_to(values, wanted), (*merged.shape[:first], flat.numel, *merged.shape[first + 1 :]))
+    put = x.graph.add(Primitive.PUT, (merged, flat, source), axis=first, reduce="add" if accumulate else "set")
+    back = build.reshape(put, [x.shape[i] for i in order])
+    return build.permute(back, [order.index(i) for i in range(x.ndim)])
+
+
+index_operator = Operator("index", _index)
+index_put_operator = Operator("index_put", _index_put)
+index_put_operation = InplaceOperation(index_put_operator)
+
+
+def _checked_picks(x: Tensor, picks: Sequence[Tensor | None]) -> tuple[tuple[int, ...], list[Tensor]]:
+    axes = tuple(i for i, p in enumerate(picks) if p is not None)
+    indices = [p for p in picks if p is not None]
+    try:
+        broadcast_shapes(*(p.layout.shape for p in indices))
+    except RuntimeError:
+        shapes = ", ".join(str(list(p.layout.shape)) for p in indices)
+        raise IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
+    return axes, indices
+
+
+def out_of_range(name: str, x: Tensor, axes: Sequence[int], indices: Sequence[Tensor], negative: bool = True) -> IndexError:
+    """The error that names the first position outside its axis."""
+    for axis, index in zip(axes, indices):
+        extent = x.layout.shape[axis] if x.ndim else 1
+        values = array_of(index)
+        outside = values[(values < (-extent if negative else 0)) | (values >= extent)]
+        if outside.size:
+            return IndexError(
+                f"{name}: index {int(outside.reshape(-1)[0])} is out of bounds for dimension {axis} with size {extent}"
+            )
+    return IndexError(f"{name}: index out of range")
+
+
+def pick(x: Tensor, picks: Sequence[Tensor | None]) -> Tensor:
+    """The elements that tensors of positions pick; `picks[i]` belongs to axis i."""
+    axes, indices = _checked_picks(x, picks)
+    try:
+        return call(index_operator, (x, *indices), {"axes": axes})
+    except IndexError:
+        raise out_of_range("index", x, axes, indices) from None
+
+
+def put(x: Tensor, picks: Sequence[Tensor | None], values: Any, accumulate: bool) -> Tensor:
+    """Write (or add) values in place at positions; on an error nothing is written."""
+    axes, indices = _checked_picks(x, picks)
+    _check_values(x, axes, indices, values)
+    try:
+        return index_put_operation(x, values, *indices, axes=axes, accumulate=accumulate)
+    except IndexError:
+        raise out_of_range("index_put_", x, axes, indices) from None
+
+
+def _check_values(x: Tensor, axes: tuple[int, ...], indices: Sequence[Tensor], values: Any) -> None:
+    if not isinstance(values, Tensor):
+        return
+    shape = broadcast_shapes(*(i.layout.shape for i in indices))
+    rest = [n for i, n in enumerate(x.layout.shape) if i not in axes]
+    first = axes[0] if axes == tuple(range(axes[0], axes[0] + len(axes))) else 0
+    wanted = (*rest[:first], *shape, *rest[first:])
+    try:
+        fits = broadcast_shapes(values.layout.shape, wanted) == wanted
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values.layout.shape)} cannot be broadcast to indexing result of shape "
+            f"{list(wanted)}"
+        )
+
+
+# --- the brackets -----------------------------------------------------------------------------------------------------
+
+_FIRST = "x[int]"  # raw keys of the commonest calls
+
+
+def _first_entry(layout: Any) -> Any:
+    """x[i] for any i on untracked tensors of one layout."""
+    extent, stride = layout.shape[0], layout.strides[0] * layout.dtype.itemsize
+    row = layout_of(layout.dtype, layout.shape[1:], layout.strides[1:])
+    new = Tensor.__new__
+
+    def select(x: Tensor, index: int) -> Tensor:
+        if not -extent <= index < extent:
+            raise IndexError(f"index {index} is out of bounds for dimension 0 with size {extent}")
+        found = new(Tensor)
+        found.layout = row
+        storage = found.storage = x.storage
+        found.ptr = x.ptr + (index + extent if index < 0 else index) * stride
+        found.node = None
+        found.output_number = 0
+        base = x.base
+        found.base = x if base is None else base
+        found.stamp = storage.version
+        found.state = None
+        return found
+
+    return select
+
+
+@method("__getitem__")
+def getitem(self: Tensor, index: Any) -> Tensor:
+    """`x[index]`: a view for ints, slices, None and Ellipsis; a copy where tensors, lists or masks pick elements."""
+    kind = index.__class__
+    if kind is int:
+        entry = FAST.get((_FIRST, self.layout))
+        if entry is not None:
+            return entry(self, index)
+    elif kind is Tensor:
+        entry = FAST.get((index_operator, self.layout, index.layout, _AXIS_0))
+        if entry is not None and index.layout.shape:
+            try:
+                return entry(self, index)
+            except IndexError:
+                raise out_of_range("index", self, (0,), (index,)) from None
+    raw = _raw_key(self.layout, index, kind)
+    if raw is not None:
+        entry = FAST.get(raw)
+        if entry is not None:
+            return entry(self)
+    steps, picks = resolve(self, index)
+    if all(p is None for p in picks):
+        return _view(self, steps, index, raw)
+    return pick(self if _changes_nothing(self, steps) else basic_view(self, steps), picks)
+
+
+def _view(x: Tensor, steps: tuple[Step, ...], index: Any, raw: tuple | None) -> Tensor:
+    """The view of a basic index, whose entry is kept under the index as given."""
+    global _kept
+    if modes.tracer is None and index.__class__ is int and not x.layout.tracked:
+        remember((_FIRST, x.layout), _first_entry(x.layout))
+    elif raw is not None and _kept < MOST_KEPT and modes.tracer is None:
+        found = basic_operator(x, steps=steps)
+        entry = FAST.get((basic_operator, x.layout, ("steps", steps)))
+        if entry is not None:
+            _kept += 1
+            remember(raw, entry)
+        return found
+    return basic_view(x, steps)
+
+
+MOST_KEPT = 4096  # positions vary from call to call: beyond this many, indices are resolved anew each time
+_kept = 0
+_PLAIN = frozenset({int, type(None)})
+
+
+def _raw_key(layout: Any, index: Any, kind: type) -> tuple | None:
+    """A key for ints, slices of ints, None and Ellipsis; None where something else is among them (True is not 1)."""
+    if kind is slice:
+        start, stop, step = index.start, index.stop, index.step
+        if start.__class__ in _PLAIN and stop.__class__ in _PLAIN and step.__class__ in _PLAIN:
+            return _FIRST, layout, start, stop, step
+        return None
+    if kind is int:
+        return _FIRST, layout, index
+    if kind is not tuple:
+        return None
+    parts: list[Any] = [_FIRST, layout, len(index)]
+    for item in index:
+        part = item.__class__
+        if part is slice:
+            start, stop, step = item.start, item.stop, item.step
+            if start.__class__ not in _PLAIN or stop.__class__ not in _PLAIN or step.__class__ not in _PLAIN:
+                return None
+            parts.append((start, stop, step))
+        elif part in _PLAIN or item is Ellipsis:
+            parts.append(item)
+        else:
+            return None
+    parts.append(_FIRST)
+    return tuple(parts)
+
+
+_AXIS_0 = ("axes", (0,))
+
+
+def _changes_nothing(x: Tensor, steps: tuple[Step, ...]) -> bool:
+    return all(s[0] == SLICE and s[1] == 0 and s[3] == 1 and s[2] == n for s, n in zip(steps, x.layout.shape))
+
+
+@method("__setitem__")
+def setitem(self: Tensor, index: Any, value: Any) -> None:
+    """`x[index] = value`: writes a number, or a tensor that broadcasts, in place. An error leaves the tensor unchanged."""
+    operand = as_operand(value)
+    if operand is None:
+        operand = tensor(value)
+    if isinstance(index, Tensor) and index.dtype is bool_ and _is_single(operand) and _mask_fits(index, self):
+        from tensorsmith.ops.selecting import masked_fill_
+
+        masked_fill_(self, _leading(index, self.ndim), operand if not isinstance(operand, Tensor) else operand.reshape(()))  # type: ignore[attr-defined]
+        return
+    steps, picks = resolve(self, index)
+    part = self if _changes_nothing(self, steps) and index is Ellipsis else basic_view(self, steps)
+    if any(p is not None for p in picks):
+        if isinstance(operand, Tensor) and operand.dtype is not self.dtype:
+            operand = operand.to(self.dtype)  # type: ignore[attr-defined]
+        put(part, picks, operand, False)
+    elif isinstance(operand, Tensor):
+        copy_(part, _without_leading_ones(operand, part.ndim))
+    else:
+        part.fill_(operand)  # type: ignore[attr-defined]
+
+
+def _is_single(value: Any) -> bool:
+    return not isinstance(value, Tensor) or value.layout.numel == 1 and not value.ndim
+
+
+def _mask_fits(mask: Tensor, x: Tensor) -> bool:
+    return mask.ndim > 0 and mask.layout.shape == x.layout.shape[: mask.ndim]
+
+
+def _leading(mask: Tensor, ndim: int) -> Tensor:
+    """A mask over the first axes, to broadcast over the others."""
+    if mask.ndim == ndim:
+        return mask
+    return mask.reshape((*mask.layout.shape, *(1,) * (ndim - mask.ndim)))  # type: ignore[attr-defined]
+
+
+def _without_leading_ones(value: Tensor, ndim: int) -> Tensor:
+    shape = value.layout.shape
+    while len(shape) > ndim and shape[0] == 1:
+        shape = shape[1:]
+    return value if shape == value.layout.shape else value.reshape(shape)  # type: ignore[attr-defined]
+
+
+# --- index_put --------------------------------------------------------------------------------------------------------
+
+
+def _given_picks(name: str, x: Tensor, indices: Any) -> tuple[Tensor, list[Tensor | None]]:
+    if len(indices) > x.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {x.ndim} (got {len(indices)})")
+    steps, picks = resolve(x, tuple(slice(None) if i is None else need_tensor(name, i, "indices") for i in indices))
+    part = x if _changes_nothing(x, steps) else basic_view(x, steps)
+    return part, picks
+
+
+def _values(name: str, x: Tensor, values: Any) -> Any:
+    if values.__class__ in NUMBERS:
+        return values
+    if need_tensor(name, values, "values", 3).dtype is not x.dtype:
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {type_name(x.dtype)} for the destination and "
+            f"{type_name(values.dtype)} for the source."
+        )
+    return values
+
+
+def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values in place at the positions of `indices` (one tensor an axis), or add them with `accumulate`."""
+    part, picks = _given_picks("index_put_", self, indices)
+    if any(p is not None for p in picks):
+        put(part, picks, _values("index_put_", self, values), accumulate)
+    return self
+
+
+@public("indexing", name="index_put")
+def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:  # noqa: A002
+    """A copy with values written at the positions of `indices`, or added with `accumulate`."""
+    part, picks = _given_picks("index_put", need_tensor("index_put", input), indices)
+    axes, found = _checked_picks(part, picks)
+    _check_values(part, axes, found, values)
+    try:
+        return index_put_operator(part, _values("index_put", input, values), *found, axes=axes, accumulate=bool(accumulate))
+    except IndexError:
+        raise out_of_range("index_put", part, axes, found) from None
+
+
+inplace_method("index_put", index_put_)

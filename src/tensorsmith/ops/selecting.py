@@ -1,0 +1,238 @@
+"""Choosing elementwise: where, masks, bounds and blends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorsmith.core.dtypes import bool_, promote_types, uint8
+from tensorsmith.eager.dispatch import FAST, NUMBERS, call
+from tensorsmith.eager.inplace import InplaceOperation, type_name
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node
+from tensorsmith.ops.pointwise import as_operand, where_operator
+from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
+from tensorsmith.scalar.table import Fn
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _operand(name: str, value: Any, argument: str) -> Any:
+    found = as_operand(value)
+    if found is None:
+        raise TypeError(f"{name}(): argument '{argument}' must be Tensor or Number, not {type(value).__name__}")
+    return found
+
+
+# --- where ------------------------------------------------------------------------------------------------------------
+
+
+@public("selecting", method=False, out=True)
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002
+    """`input` where the condition holds, else `other`; with the condition alone, the positions where it holds."""
+    need_tensor("where", condition, "condition")
+    if input is None and other is None:
+        from tensorsmith.ops.positions import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    if condition.dtype is not bool_ and condition.dtype is not uint8:
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {type_name(condition.dtype)}")
+    return call(where_operator, (condition, _operand("where", input, "input"), _operand("where", other, "other")), {})
+
+
+@method("where")
+def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """The tensor itself where the condition holds, else `other`."""
+    return where(condition, self, other)
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+def _masked_fill(x: Node, mask: Node, value: Any) -> Node:
+    return build.where(mask, build.cast(value, x.dtype, x.graph), x)
+
+
+masked_fill_operator = Operator("masked_fill", _masked_fill, pointwise=True)
+masked_fill_operation = InplaceOperation(masked_fill_operator)
+
+
+def _check_fill(name: str, x: Tensor, mask: Any, value: Any) -> Any:
+    need_tensor(name, x)
+    if need_tensor(name, mask, "mask", 2).dtype is not bool_:
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+    operand = _operand(name, value, "value")
+    if isinstance(operand, Tensor):
+        if operand.ndim:
+            raise RuntimeError(
+                f"{name} only supports a 0-dimensional value tensor, but got tensor with {operand.ndim} dimension(s)."
+            )
+    elif x.dtype.kind in "iub" and operand.__class__ is float and not (operand == int(operand)):
+        raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
+    return operand
+
+
+@public("selecting")
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:  # noqa: A002
+    """`value` where the mask holds, else the input."""
+    operand = _check_fill("masked_fill", input, mask, value)
+    return call(masked_fill_operator, (input, mask, operand), {})
+
+
+def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """Write `value` in place where the mask holds."""
+    return masked_fill_operation(self, mask, _check_fill("masked_fill_", self, mask, value))
+
+
+inplace_method("masked_fill", masked_fill_)
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def _clamp(x: Node, low: Any, high: Any) -> Node:
+    dtype = build.promote([v for v in (x, low, high) if v is not None])
+    found = x = build.cast(x, dtype)
+    if low is not None:
+        low = build.cast(low, dtype, x.graph)
+        found = build.where(found < low, low, found)
+        found = build.where(build.map_(Fn.ISNAN, low), low, found) if isinstance(low, Node) and low.shape else found
+    if high is not None:
+        high = build.cast(high, dtype, x.graph)
+        found = build.where(found > high, high, found)
+        found = build.where(build.map_(Fn.ISNAN, high), high, found) if isinstance(high, Node) and high.shape else found
+    return found
+
+
+def _both(x: Node, low: Any, high: Any) -> Node:
+    return _clamp(x, low, high)
+
+
+clamp_operator = Operator("clamp", _both, pointwise=True)
+clamp_min_operator = Operator("clamp_min", lambda x, low: _clamp(x, low, None), pointwise=True)
+clamp_max_operator = Operator("clamp_max", lambda x, high: _clamp(x, None, high), pointwise=True)
+_CLAMPS = {o: InplaceOperation(o) for o in (clamp_operator, clamp_min_operator, clamp_max_operator)}
+
+
+def _bounded(x: Tensor, low: Any, high: Any) -> tuple[Operator, tuple[Any, ...]]:
+    need_tensor("clamp", x)
+    if low is None and high is None:
+        raise ValueError("clamp: At least one of 'min' or 'max' must not be None")
+    if x.dtype is bool_:
+        raise NotImplementedError("\"clamp_scalar_cpu\" not implemented for 'Bool'")
+    if high is None:
+        return clamp_min_operator, (x, _operand("clamp", low, "min"))
+    if low is None:
+        return clamp_max_operator, (x, _operand("clamp", high, "max"))
+    return clamp_operator, (x, _operand("clamp", low, "min"), _operand("clamp", high, "max"))
+
+
+@public("selecting", aliases=("clip",), out=True)
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
+    """Between bounds (numbers or tensors), either of which may be missing. The gradient is 1 on the bounds too."""
+    operator, operands = _bounded(input, min, max)
+    return call(operator, operands, {})
+
+
+def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
+    """Clamp in place."""
+    operator, operands = _bounded(self, min, max)
+    return _CLAMPS[operator](*operands)
+
+
+@public("selecting", out=True)
+def clamp_min(input: Tensor, min: Any) -> Tensor:  # noqa: A002
+    """At least `min`."""
+    return clamp(input, min=min)
+
+
+@public("selecting", out=True)
+def clamp_max(input: Tensor, max: Any) -> Tensor:  # noqa: A002
+    """At most `max`."""
+    return clamp(input, max=max)
+
+
+inplace_method("clamp", clamp_)
+Tensor.clip_ = clamp_  # type: ignore[attr-defined]
+inplace_method("clamp_min", lambda self, min: clamp_(self, min=min))
+inplace_method("clamp_max", lambda self, max: clamp_(self, max=max))
+
+# --- blends -----------------------------------------------------------------------------------------------------------
+
+
+def _lerp(start: Node, end: Node, weight: Any) -> Node:
+    near = build.map_(Fn.LT, build.map_(Fn.ABS, weight), 0.5) if isinstance(weight, Node) else abs(weight) < 0.5
+    span = end - start
+    # From the nearer end, so that a weight of 1 gives the end exactly.
+    return build.where(near, start + weight * span, end - span * (1 - weight))
+
+
+def _lerp_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> list[Node | None]:
+    start, end, weight = inputs
+    grad = grads[0]
+    return [grad * (1 - weight), grad * weight, grad * (end - start)]
+
+
+lerp_operator = Operator("lerp", _lerp, vjp=_lerp_vjp, pointwise=True)
+addcmul_operator = Operator("addcmul", lambda x, a, b, value: x + value * (a * b), pointwise=True)
+addcdiv_operator = Operator("addcdiv", lambda x, a, b, value: x + value * (a / b), pointwise=True)
+_INPLACE = {o: InplaceOperation(o) for o in (lerp_operator, addcmul_operator, addcdiv_operator)}
+
+
+def _check_lerp(name: str, start: Tensor, end: Tensor, weight: Any) -> Any:
+    need_tensor(name, start)
+    if need_tensor(name, end, "end", 2).dtype is not start.dtype:
+        raise RuntimeError(f"expected dtype {start.dtype.name} for `end` but got dtype {end.dtype.name}")
+    found = _operand(name, weight, "weight")
+    if isinstance(found, Tensor):
+        if found.dtype is not start.dtype:
+            raise RuntimeError(f"expected dtype {start.dtype.name} for `weight` but got dtype {found.dtype.name}")
+        return found
+    return float(found)
+
+
+@public("selecting", out=True)
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:  # noqa: A002
+    """input + weight * (end - input)."""
+    return call(lerp_operator, (input, end, _check_lerp("lerp", input, end, weight)), {})
+
+
+inplace_method(
+    "lerp", lambda self, end, weight: _INPLACE[lerp_operator](self, end, _check_lerp("lerp_", self, end, weight))
+)
+
+
+def _with_value(name: str, operator: Operator, formula: str) -> Any:
+    def checked(x: Tensor, a: Any, b: Any, value: Any) -> tuple[Any, ...]:
+        operands = (need_tensor(name, x), need_tensor(name, a, "tensor1", 2), need_tensor(name, b, "tensor2", 3))
+        if value.__class__ not in NUMBERS:
+            raise TypeError(f"{name}(): argument 'value' must be Number, not {type(value).__name__}")
+        dtype = promote_types(promote_types(x.dtype, a.dtype), b.dtype)
+        if value.__class__ is float and dtype.kind in "iub":
+            raise RuntimeError("For integral input tensors, argument value must not be a floating point number.")
+        if name == "addcdiv" and dtype.kind in "iub":
+            raise RuntimeError(
+                "Integer division with addcdiv is no longer supported; use (input + value * torch.trunc(tensor1 / tensor2))"
+                ".to(input.dtype) in place of it.".replace("torch.", "")
+            )
+        return (*operands, value)
+
+    def function(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:  # noqa: A002
+        try:
+            entry = FAST.get((operator, input.layout, tensor1.layout, tensor2.layout, value.__class__))
+        except AttributeError:
+            entry = None
+        if entry is not None:
+            return entry(input, tensor1, tensor2, value)
+        return call(operator, checked(input, tensor1, tensor2, value), {})
+
+    def function_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+        return _INPLACE[operator](*checked(self, tensor1, tensor2, value))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = formula
+    found = public("selecting", out=True)(function)
+    inplace_method(name, function_)
+    return found
+
+
+addcmul = _with_value("addcmul", addcmul_operator, "input + value * tensor1 * tensor2.")
+addcdiv = _with_value("addcdiv", addcdiv_operator, "input + value * tensor1 / tensor2.")
