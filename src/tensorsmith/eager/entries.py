@@ -15,6 +15,7 @@ from tensorsmith.eager.operator import Kind, Operation, Program
 from tensorsmith.eager.record import recorder
 from tensorsmith.eager.template import launch_entry, view_entry
 from tensorsmith.passes.fusion import same_strides
+from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.runtime.steps import KernelStep
 from tensorsmith.tensor.storage import Storage
@@ -43,7 +44,8 @@ def make_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any
         (only,) = plan.outputs
         if not plan.steps and only.input is not None:
             return _view(only.dtype, only.strided, only.input, len(kinds), recorded, needs)
-        if plan.steps and only.input is None and only.strided.offset == 0 and isinstance(plan.steps[0], KernelStep):
+        launches = plan.steps and isinstance(plan.steps[0], KernelStep) and not profiler.active
+        if launches and only.input is None and only.strided.offset == 0:
             layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
             is_tensor = [isinstance(k, Layout) for k in kinds]
             return launch_entry(plan, is_tensor, layout, plan.new_bytes[0], plan.steps[0].sources, recorded, needs)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tensorsmith.runtime import profiler
+
 Entry = Callable[..., Any]
 
 FAST: dict[tuple, Entry] = {}
@@ -16,6 +18,8 @@ MOST_ENTRIES = 16384
 NUMBERS: frozenset[type] = frozenset({float, int, bool})  # classes of operands that are run-time scalars
 
 tracing = 0  # how many threads trace
+
+profiler.when_switched.append(FAST.clear)  # entries that are one launch are made without it while kernels are timed
 
 
 def remember(key: tuple, entry: Entry) -> None:

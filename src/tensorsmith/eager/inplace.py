@@ -31,6 +31,7 @@ from tensorsmith.eager.record import OperatorNode, note_user_line, save, saved_t
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.graph import Node as Value
+from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
@@ -134,7 +135,7 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
     tensor_inputs, params = plan.tensor_inputs, plan.params
     ordered = [w for _, w in sorted(zip(buffers, writes))]  # operands in the order of the plan's new buffers
     run = plan.run
-    if direct and plan.single is not None:
+    if direct and plan.single is not None and not profiler.active:
         return _single_writer(plan, ordered)
 
     def write(operands: Sequence[Any]) -> None:

@@ -56,15 +56,15 @@ class Members:
         own = self.__dict__
         if isinstance(value, Parameter):
             self._need_tables("parameters")
-            self._forget(name)
+            self._forget(name, "_parameters")
             self.register_parameter(name, value)
         elif isinstance(value, Members):
             self._need_tables("module")
-            self._forget(name)
+            self._forget(name, "_modules")
             own["_modules"][name] = value
         elif isinstance(value, Buffer):
             self._need_tables("buffers")
-            self._forget(name)
+            self._forget(name, "_buffers")
             self.register_buffer(name, value, value.persistent)
         elif name in own.get("_parameters", ()):
             if value is not None:
@@ -106,12 +106,13 @@ class Members:
                 f"{type(self).__name__}.__init__"
             )
 
-    def _forget(self, name: str) -> None:
-        """Remove a name from wherever it is, before it is registered."""
+    def _forget(self, name: str, kept: str) -> None:
+        """Remove a name from wherever else it is, before it is registered in `kept` (where it keeps its position)."""
         own = self.__dict__
         own.pop(name, None)
         for table in _TABLES:
-            own[table].pop(name, None)
+            if table != kept:
+                own[table].pop(name, None)
         own["_non_persistent_buffers"].discard(name)
 
     # --- registration -----------------------------------------------------------------------------------------------

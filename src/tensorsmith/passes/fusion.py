@@ -222,8 +222,11 @@ def base_of(node: Node) -> Node:
 class Fusion:
     """The decision for one graph: `materialised`, `groups` in execution order, `place(node)` of every buffer."""
 
-    def __init__(self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided]) -> None:
+    def __init__(
+        self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], library: frozenset[Fn]
+    ) -> None:
         self.graph = graph
+        self.library = library
         self.inputs = inputs
         self.outputs = outputs
         self.nodes = graph.live_nodes()
@@ -263,7 +266,7 @@ class Fusion:
             elif base.op is not Primitive.INPUT:
                 self.materialised.add(base)
         for node in self.nodes:
-            if node.op not in ANCHORS:
+            if not self.is_anchor(node):
                 continue
             root = self.epilogue(node) if node.op is Primitive.MATMUL else node
             self.materialised.add(root)
@@ -273,6 +276,10 @@ class Fusion:
                     self.materialised.add(base)
                 elif base.attrs["param"]:  # a run-time scalar has no memory: the plan copies it into some
                     raise NeedsBuffer(base)
+
+    def is_anchor(self, node: Node) -> bool:
+        """Whether a node is a step of its own, never a part of a fused kernel."""
+        return node.op in ANCHORS or (node.op is Primitive.MAP and node.attrs["fn"] in self.library)
 
     def seen_backwards(self, node: Node) -> bool:
         """Whether a chain of views walks an axis backwards, which no tensor may do."""
@@ -340,7 +347,7 @@ class Fusion:
             if node not in self.materialised or node.op is Primitive.INPUT:
                 continue
             anchor = self.epilogues.get(node)
-            if anchor is None and node.op in ANCHORS:
+            if anchor is None and self.is_anchor(node):
                 anchor = Group([node], anchor=node)
             if anchor is not None:
                 group = Group([node], anchor=anchor.anchor, bias=anchor.bias, activation=anchor.activation)
@@ -409,17 +416,26 @@ class Fusion:
         return None
 
     def is_cheap(self, node: Node) -> bool:
-        """Whether computing it again costs less than reading it: one simple operation on buffers."""
+        """Whether computing it again costs less than reading it: a few simple operations on buffers."""
+        return self.simple_operations(node) <= MOST_REPEATED
+
+    def simple_operations(self, node: Node) -> int:
+        """How many operations from buffers to this value, if they are simple; else more than are repeated."""
         if node.op in (Primitive.IOTA, Primitive.CAST):
-            return True
+            return 0
         if node.op is not Primitive.MAP or node.attrs["fn"] not in CHEAP:
-            return False
-        return all(
-            base_of(x).op in (Primitive.INPUT, Primitive.CONST, Primitive.IOTA) or base_of(x) in self.materialised
-            for x in node.inputs
-        )
+            return MOST_REPEATED + 1
+        total = 1
+        for operand in node.inputs:
+            below = base_of(operand)
+            if below not in self.materialised and below.op not in (Primitive.INPUT, Primitive.CONST):
+                total += self.simple_operations(below)
+            if total > MOST_REPEATED:
+                break
+        return total
 
 
+MOST_REPEATED = 3
 CHEAP = frozenset(
     {
         Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG, Fn.ABS, Fn.MINIMUM, Fn.MAXIMUM, Fn.RELU, Fn.WHERE, Fn.EQ, Fn.NE, Fn.LT, Fn.LE,
@@ -429,9 +445,13 @@ CHEAP = frozenset(
 
 
 def fuse(
-    graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided] | None = None
-) -> Fusion:
-    """Partition a graph into kernels and anchors, for inputs and outputs that lie as given (outputs: contiguous)."""
-    fusion = Fusion(graph, inputs, outputs or {})
+    graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided] | None = None,
+    library: frozenset[Fn] = frozenset(),
+) -> Fusion:  # fmt: skip
+    """Partition a graph into kernels and anchors, for inputs and outputs that lie as given (outputs: contiguous).
+
+    library: scalar functions that the target has no kernel for; each such call is a step of its own.
+    """
+    fusion = Fusion(graph, inputs, outputs or {}, library)
     fusion.run()
     return fusion

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,6 +23,8 @@ class Row:
 
 
 _rows: dict[str, Row] = {}
+# Called when profiling begins and ends: what launches kernels without asking `active` forgets its short cuts.
+when_switched: list[Callable[[], object]] = []
 
 
 def record(name: str, seconds: float, bytes_moved: int, flops: int) -> None:
@@ -41,7 +43,14 @@ def profile() -> Iterator[dict[str, Row]]:
     """Collect while the block runs: `with profile() as rows: ...`; rows by kernel name."""
     global active, _rows
     before, active, _rows = (active, _rows), True, {}
+    _switched()
     try:
         yield _rows
     finally:
         active, _rows = before
+        _switched()
+
+
+def _switched() -> None:
+    for call in when_switched:
+        call()

@@ -301,6 +301,7 @@ ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
     Primitive.LIBRARY: _library,
+    Primitive.MAP: _library,  # scalar functions without a rendering
     Primitive.SCAN: _library,
     Primitive.TAKE: _indexing,
     Primitive.GATHER: _indexing,
