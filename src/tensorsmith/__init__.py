@@ -35,6 +35,15 @@ from tensorsmith.compile import compile as compile
 from tensorsmith.compile import explain as explain
 from tensorsmith.ops.creation import from_numpy as from_numpy
 from tensorsmith.ops.elementwise import elementwise as elementwise
+from tensorsmith.ops.random import (
+    Generator as Generator,
+    default_generator as default_generator,
+    get_rng_state as get_rng_state,
+    initial_seed as initial_seed,
+    manual_seed as manual_seed,
+    seed as seed,
+    set_rng_state as set_rng_state,
+)
 from tensorsmith.ops.registry import namespace as _namespace
 from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads
 from tensorsmith.targets.cpu.pool import set_num_threads as set_num_threads
@@ -45,6 +54,7 @@ from tensorsmith.tensor.modes import (
     no_grad as no_grad,
     set_grad_enabled as set_grad_enabled,
 )
+from tensorsmith.tensor.printing import set_printoptions as set_printoptions
 from tensorsmith.tensor.tensor import Device as device
 from tensorsmith.tensor.tensor import Size as Size
 from tensorsmith.tensor.tensor import Tensor as Tensor

@@ -53,16 +53,16 @@ class Current:
     owner: Tensor | None = None  # the captured tensor, for storages that existed before
 
 
-class HostScalar(float):
-    """A Python number of the step (a bias correction, a random offset) that has to be asked for again at each run."""
+class HostFloat(float):
+    """A Python number of a step (a bias correction, a random offset) that is asked for again at each run."""
 
     ask: Callable[[], float]
 
-    @staticmethod
-    def of(ask: Callable[[], float]) -> HostScalar:
-        found = HostScalar(ask())
-        found.ask = ask
-        return found
+
+class HostInt(int):
+    """The same for integers."""
+
+    ask: Callable[[], int]
 
 
 @dataclass
@@ -142,19 +142,28 @@ class Tracer:
         current.writes += 1
 
     def argument(self, operand: Any) -> Node:
-        """The node of an operand: a tensor's value, or a number as a constant (a HostScalar as an input)."""
+        """The node of an operand: a tensor's value, or a number as a constant (a host number as an input)."""
         if isinstance(operand, Tensor):
             return self.value(operand)
-        if isinstance(operand, HostScalar):
-            node = self.graph.input((), scalar_dtype(float), param=True)
+        if isinstance(operand, HostFloat | HostInt):
+            node = self.graph.input((), scalar_dtype(operand.__class__.__base__), param=True)
             self.sources.append(Source(ask=operand.ask))
             return node
         return self.graph.constant(operand, scalar_dtype(operand.__class__))
 
+    def host(self, ask: Callable[[], Any]) -> Any:
+        """A number that changes from run to run: `ask()` gives it, now and at every run."""
+        value = ask()
+        found: Any = HostInt(value) if isinstance(value, int) else HostFloat(value)
+        found.ask = ask
+        return found
+
     # --- operators --------------------------------------------------------------------------------------------------
 
     def kinds(self, operands: Sequence[Any]) -> list[Kind]:
-        return [float if isinstance(x, HostScalar) else dispatch.kind_of(x) for x in operands]
+        return [
+            x.__class__.__base__ if isinstance(x, HostFloat | HostInt) else dispatch.kind_of(x) for x in operands
+        ]
 
     def call(self, operation: Operation, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Add an operator to the graph; results are tensors without data."""

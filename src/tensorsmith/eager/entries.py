@@ -44,11 +44,11 @@ def make_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any
         (only,) = plan.outputs
         if not plan.steps and only.input is not None:
             return _view(only.dtype, only.strided, only.input, len(kinds), recorded, needs)
-        launches = plan.steps and isinstance(plan.steps[0], KernelStep) and not profiler.active
-        if launches and only.input is None and only.strided.offset == 0:
+        first = plan.steps[0] if plan.steps and not profiler.active else None  # `Plan.run` is what times its steps
+        if isinstance(first, KernelStep) and only.input is None and only.strided.offset == 0:
             layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
             is_tensor = [isinstance(k, Layout) for k in kinds]
-            return launch_entry(plan, is_tensor, layout, plan.new_bytes[0], plan.steps[0].sources, recorded, needs)
+            return launch_entry(plan, is_tensor, layout, plan.new_bytes[0], first.sources, recorded, needs)
     run = _general_entry(plan)
     return run if recorded is None else recorder(recorded, run, needs, differentiable)
 

@@ -58,30 +58,31 @@ class Members:
             self._need_tables("parameters")
             self._forget(name, "_parameters")
             self.register_parameter(name, value)
-        elif isinstance(value, Members):
-            self._need_tables("module")
-            self._forget(name, "_modules")
-            own["_modules"][name] = value
-        elif isinstance(value, Buffer):
-            self._need_tables("buffers")
-            self._forget(name, "_buffers")
-            self.register_buffer(name, value, value.persistent)
         elif name in own.get("_parameters", ()):
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{_type_name(value)}' as parameter '{name}' (tensorsmith.nn.Parameter or None expected)"
                 )
             own["_parameters"][name] = None
+        elif isinstance(value, Members):
+            self._need_tables("module")
+            self._forget(name, "_modules")
+            own["_modules"][name] = value
         elif name in own.get("_modules", ()):
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{_type_name(value)}' as child module '{name}' (tensorsmith.nn.Module or None expected)"
                 )
             own["_modules"][name] = None
+        elif isinstance(value, Buffer):
+            self._need_tables("buffers")
+            self._forget(name, "_buffers")
+            self.register_buffer(name, value, value.persistent)
         elif name in own.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
-                    f"cannot assign '{_type_name(value)}' as buffer '{name}' (tensorsmith.Tensor or None expected)"
+                    f"cannot assign '{_type_name(value)}' as buffer '{name}' "
+                    "(tensorsmith.nn.Buffer, tensorsmith.Tensor or None expected)"
                 )
             own["_buffers"][name] = value
         else:
@@ -168,7 +169,7 @@ class Members:
         if not isinstance(name, str):
             raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
         if "." in name:
-            raise KeyError(f'{what} name can\'t contain ".", got: {name}')
+            raise KeyError(f'{what} name can\'t contain "."' + (f", got: {name}" if what == "module" else ""))
         if name == "":
             raise KeyError(f'{what} name can\'t be empty string ""')
         if hasattr(self, name) and name not in table:
@@ -282,4 +283,6 @@ class Members:
 
 def _type_name(value: Any) -> str:
     kind = type(value)
+    if issubclass(kind, Tensor):
+        return f"tensorsmith.{kind.__name__}"
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -30,7 +30,7 @@ _GRAPHS = ("tensorsmith.ops.", "tensorsmith.ir.build", "tensorsmith.scalar.funct
 _NOT_COMPUTING = (
     "tensorsmith.ops.registry", "tensorsmith.ops.checks", "tensorsmith.ops.shortcut", "tensorsmith.ops.inplace",
 )  # fmt: skip
-_CONVERSIONS = {"as_operand", "tensor", "as_tensor", "from_numpy", "scalar_tensor", "array_of", "copy_array", "operand_dtype"}
+_CONVERSIONS = {"as_operand", "tensor", "as_tensor", "from_numpy", "scalar_tensor", "array_of", "copy_array", "operand_dtype", "check_dtypes"}
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,7 @@ def _references(function: Any) -> Iterator[Any]:
     """Objects that the code of a function names: globals, closed-over values, attributes of modules and enums."""
     if not isinstance(function, FunctionType):
         return
+    builder = function.__module__ == "tensorsmith.ir.build"  # it tells kinds of functions apart: no use of them
     for cell in function.__closure__ or ():
         try:
             yield from _members(cell.cell_contents)
@@ -128,7 +129,9 @@ def _references(function: Any) -> Iterator[Any]:
     for code in _codes(function.__code__):
         named = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
         for thing in named:
-            yield from _members(thing)
+            yield from [] if builder else _members(thing)
+            if builder and isinstance(thing, FunctionType):
+                yield thing
             if isinstance(thing, ModuleType) and thing.__name__.startswith("tensorsmith."):
                 yield from (vars(thing)[name] for name in code.co_names if name in vars(thing))
             elif thing is Fn or thing is Primitive:

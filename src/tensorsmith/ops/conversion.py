@@ -202,5 +202,5 @@ def _set_data(self: Tensor, value: Tensor) -> None:
     self.layout = value.layout.with_tracking(self.layout.tracked)
 
 
-Tensor.data = property(_get_data, _set_data)  # type: ignore[attr-defined]
+Tensor.data = property(_get_data, _set_data)  # type: ignore[assignment, method-assign]
 _ = CPU

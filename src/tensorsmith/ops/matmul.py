@@ -205,9 +205,9 @@ def _reflected_matmul(self: Tensor, other: Any) -> Tensor:
     return matmul(operand, self) if isinstance(operand, Tensor) else NotImplemented
 
 
-Tensor.matmul = matmul.__wrapped__  # type: ignore[attr-defined]
-Tensor.__matmul__ = _matmul_symbol  # type: ignore[attr-defined]
-Tensor.__rmatmul__ = _reflected_matmul  # type: ignore[attr-defined]
+Tensor.matmul = matmul.__wrapped__  # type: ignore[assignment, attr-defined, method-assign]
+Tensor.__matmul__ = _matmul_symbol  # type: ignore[assignment, method-assign]
+Tensor.__rmatmul__ = _reflected_matmul  # type: ignore[assignment, method-assign]
 public("matmul", name="matmul", namespace="linalg", method=False)(matmul)
 
 

@@ -657,7 +657,7 @@ def norm(
 
 
 # Methods skip the wrapper that serves `out=`: eager speed is decided by such calls.
-Tensor.sum = sum_.__wrapped__  # type: ignore[attr-defined]
-Tensor.mean = mean.__wrapped__  # type: ignore[attr-defined]
+Tensor.sum = sum_.__wrapped__  # type: ignore[assignment, attr-defined, method-assign]
+Tensor.mean = mean.__wrapped__  # type: ignore[assignment, attr-defined, method-assign]
 for _name, _operator in {"all": all_, "any": any_, "prod": prod, "amax": amax, "amin": amin}.items():
     setattr(Tensor, _name, getattr(_operator, "__wrapped__", _operator))

@@ -336,10 +336,10 @@ def _conjugate_transpose(self: Tensor) -> Tensor:
     return t(self)
 
 
-Tensor.T = property(_all_reversed)  # type: ignore[attr-defined]
-Tensor.mT = property(_matrix_transpose)  # type: ignore[attr-defined]
-Tensor.H = property(_conjugate_transpose)  # type: ignore[attr-defined]
-Tensor.mH = property(_matrix_transpose)  # type: ignore[attr-defined]
+Tensor.T = property(_all_reversed)  # type: ignore[assignment, method-assign]
+Tensor.mT = property(_matrix_transpose)  # type: ignore[assignment, method-assign]
+Tensor.H = property(_conjugate_transpose)  # type: ignore[assignment, method-assign]
+Tensor.mH = property(_matrix_transpose)  # type: ignore[assignment, method-assign]
 
 
 @public("views", kind="view")
@@ -578,7 +578,7 @@ def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 
 
 public("views", name="split", kind="view", method=False)(split)
-Tensor.split = _split_method  # type: ignore[attr-defined]
+Tensor.split = _split_method  # type: ignore[assignment, method-assign]
 
 
 @public("views", kind="view")

@@ -1,0 +1,67 @@
+"""What the commands print: progress bars and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tensorsmith.runtime.profiler import Row
+
+
+def make_progress(console: Console, unit: str) -> Progress:
+    """A bar with counts, time, and the fields `loss` and `accuracy` of its task."""
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
+        TextColumn("loss {task.fields[loss]}"), TextColumn("test accuracy {task.fields[accuracy]}"), TimeElapsedColumn(),
+        console=console,
+    )  # fmt: skip
+
+
+def confusion_table(counts: np.ndarray, classes: Sequence[str]) -> Table:
+    """Rows are the true classes, columns what the model took them for."""
+    table = Table(title="confusion: true class (row) taken for (column)", title_justify="left")
+    table.add_column("")
+    for name in classes:
+        table.add_column(name, justify="right")
+    table.add_column("right", justify="right")
+    for row, name in enumerate(classes):
+        cells = [f"[bold]{n}[/]" if row == column else str(n) if n else "." for column, n in enumerate(counts[row])]
+        total = int(counts[row].sum())
+        share = f"{counts[row, row] / total:.1%}" if total else "-"
+        table.add_row(name, *cells, share)
+    return table
+
+
+def kernel_table(rows: Iterable[Row], title: str, most: int = 20) -> Table:
+    """What the kernels did, the longest first."""
+    ordered = sorted(rows, key=lambda row: -row.seconds)
+    whole = sum(row.seconds for row in ordered) or 1.0
+    table = Table(title=title, title_justify="left")
+    table.add_column("kernel")
+    for heading in ("calls", "time", "share", "GB/s", "GFLOP/s"):
+        table.add_column(heading, justify="right")
+    for row in ordered[:most]:
+        table.add_row(row.name, f"{row.calls}", _time(row.seconds), f"{row.seconds / whole:.1%}", *_rates(row))
+    if ordered[most:]:
+        rest = Row("the others")
+        for row in ordered[most:]:
+            rest.calls += row.calls
+            rest.seconds += row.seconds
+            rest.bytes_moved += row.bytes_moved
+            rest.flops += row.flops
+        table.add_row(rest.name, f"{rest.calls}", _time(rest.seconds), f"{rest.seconds / whole:.1%}", *_rates(rest))
+    return table
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def _rates(row: Row) -> tuple[str, str]:
+    seconds = row.seconds or 1e-9
+    gigabytes, gigaflops = row.bytes_moved / seconds / 1e9, row.flops / seconds / 1e9
+    return (f"{gigabytes:.1f}" if row.bytes_moved else "-", f"{gigaflops:.1f}" if row.flops else "-")

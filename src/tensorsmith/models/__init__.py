@@ -1,0 +1,5 @@
+"""Models that the commands and examples train."""
+
+from tensorsmith.models.mlp import MLP
+
+__all__ = ["MLP"]

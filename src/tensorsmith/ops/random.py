@@ -1,0 +1,457 @@
+"""Random numbers: Philox4x32-10 bits of (key, counter), made into distributions.
+
+A `Generator` is a key (the seed) and an offset: how many counters have been used. An operator draws a run of counters, so
+that the same seed gives the same numbers on every target and for any number of threads, and a backward can make the same
+numbers again. Key and offset are run-time scalars: drawing again needs no new plan.
+
+The numbers are not PyTorch's (its generators are others, and differ between its own devices); the distributions are.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core import dtypes
+from tensorsmith.core.dtypes import DType, get_default_dtype, int64
+from tensorsmith.eager.inplace import InplaceOperation
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Graph, Node, Primitive
+from tensorsmith.ops.creation import array_of, check_device, copy_array, shape_of
+from tensorsmith.ops.registry import inplace_method, need_tensor, public
+from tensorsmith.scalar.table import Fn
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.tensor import Device, Tensor
+
+_MASK = (1 << 64) - 1
+
+
+class Generator:
+    """A stream of random numbers: `key` and `offset`.
+
+    >>> g = ts.Generator().manual_seed(0)
+    >>> ts.rand(2, generator=g).shape
+    tensorsmith.Size([2])
+    """
+
+    def __init__(self, device: Any = "cpu") -> None:
+        check_device(device)
+        self.key = 67280421310721  # PyTorch's default seed
+        self.offset = 0
+
+    @property
+    def device(self) -> Device:
+        return Device("cpu")
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of this seed."""
+        seed = int(seed)
+        if not -(1 << 63) <= seed <= _MASK:
+            raise RuntimeError(f"manual_seed expected a seed of 64 bits, got {seed}")
+        self.key, self.offset = _signed(seed & _MASK), 0
+        return self
+
+    def seed(self) -> int:
+        """Start the stream of a seed from the operating system, and return the seed."""
+        seed = int.from_bytes(os.urandom(8), "little") >> 1
+        self.manual_seed(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        """The seed of this stream."""
+        return self.key & _MASK
+
+    def get_state(self) -> Tensor:
+        """Key and offset as a uint8 tensor of 16 bytes."""
+        return copy_array(np.array([self.key, self.offset], np.int64).view(np.uint8))
+
+    def set_state(self, state: Tensor) -> None:
+        """Go on where `get_state` was called."""
+        if not isinstance(state, Tensor) or state.dtype is not dtypes.uint8 or state.numel() != 16:
+            raise TypeError("expected a generator state: a uint8 tensor of 16 elements, as get_state() returns it")
+        key, offset = np.ascontiguousarray(array_of(state)).view(np.int64).tolist()
+        self.key, self.offset = key, offset
+
+    def draw(self, count: int) -> tuple[Any, Any]:
+        """(key, first counter) of `count` fresh counters."""
+        if modes.tracer is not None:  # asked again at every run of the compiled function
+            return modes.tracer.host(lambda: self.key), modes.tracer.host(lambda: self._advance(count))
+        return self.key, self._advance(count)
+
+    def _advance(self, count: int) -> int:
+        first = self.offset
+        self.offset = first + -(-count // 4) * 4  # whole blocks of four words
+        return first
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator from the operating system."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the default generator."""
+    return default_generator.get_state()
+
+
+def set_rng_state(state: Tensor) -> None:
+    """Set the state of the default generator."""
+    default_generator.set_state(state)
+
+
+def draw(count: int, generator: Generator | None = None) -> tuple[Any, Any]:
+    """(key, first counter) from a generator, the default one where none is given."""
+    return (generator or default_generator).draw(count)
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def bits(key: Node, offset: Node, shape: Sequence[int], stride: int = 1, start: int = 0) -> Node:
+    """uint32 bits of shape `shape`: element i is word offset + stride * i + start of the stream."""
+    graph: Graph = key.graph
+    shape = tuple(shape)
+    numel = math.prod(shape)
+    counter = graph.iota(numel) * stride + (offset + start)
+    flat = graph.add(Primitive.RANDOM, (build.broadcast_to(key, (numel,)), counter))
+    return build.reshape(flat, shape)
+
+
+def words_of(dtype: DType) -> int:
+    """Words of the stream that one uniform number of a dtype takes."""
+    return 2 if dtype is dtypes.float64 else 1
+
+
+def uniform_graph(key: Node, offset: Node, shape: Sequence[int], dtype: DType, stride: int = 0, start: int = 0) -> Node:
+    """Uniform in [0, 1): as many of the top bits as the dtype has in its mantissa."""
+    stride = stride or words_of(dtype)
+    if dtype is dtypes.float64:
+        high = build.cast(_top(bits(key, offset, shape, stride, start), 27), dtypes.float64)
+        low = build.cast(_top(bits(key, offset, shape, stride, start + 1), 26), dtypes.float64)
+        return (high * 2.0**26 + low) * 2.0**-53
+    digits = {dtypes.float16: 11, dtypes.bfloat16: 8}.get(dtype, 24)
+    value = build.cast(_top(bits(key, offset, shape, stride, start), digits), dtypes.float32) * 2.0**-digits
+    return build.cast(value, dtype)
+
+
+def _top(word: Node, digits: int) -> Node:
+    shifted = build.map_(Fn.RIGHT_SHIFT, build.cast(word, int64), 32 - digits)
+    return build.cast(shifted, int64)
+
+
+def normal_graph(key: Node, offset: Node, shape: Sequence[int], dtype: DType) -> Node:
+    """Standard normal by Box and Muller: sqrt(-2 ln u) cos(2 pi v), u in (0, 1]."""
+    work = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    words = words_of(work)
+    u = 1.0 - uniform_graph(key, offset, shape, work, 2 * words)
+    v = uniform_graph(key, offset, shape, work, 2 * words, words)
+    radius = build.map_(Fn.SQRT, build.map_(Fn.LOG, u) * -2.0)
+    return build.cast(radius * build.map_(Fn.COS, v * (2.0 * math.pi)), dtype)
+
+
+def integer_graph(key: Node, offset: Node, low: Node, high: Node, shape: Sequence[int], dtype: DType) -> Node:
+    """Uniform integers in [low, high) from 62 bits of two words."""
+    first = build.map_(Fn.RIGHT_SHIFT, build.cast(bits(key, offset, shape, 2), int64), 1)
+    second = build.map_(Fn.RIGHT_SHIFT, build.cast(bits(key, offset, shape, 2, 1), int64), 1)
+    wide = first * (1 << 31) + second
+    return build.cast(low + build.map_(Fn.REMAINDER, wide, high - low), dtype)
+
+
+_rand = Operator("rand", lambda key, offset, shape, dtype: uniform_graph(key, offset, shape, dtype), fresh=True)
+_randn = Operator("randn", lambda key, offset, shape, dtype: normal_graph(key, offset, shape, dtype), fresh=True)
+_randint = Operator("randint", integer_graph, fresh=True)
+
+
+def _distribution(sample: Any) -> Any:
+    """An in-place operator that writes samples over its first operand, whose values do not matter."""
+
+    def graph(target: Node, key: Node, offset: Node, *parameters: Any) -> Node:
+        work = dtypes.float64 if target.dtype is dtypes.float64 else dtypes.float32
+        return build.cast(sample(key, offset, target.shape, work, *parameters), target.dtype)
+
+    return graph
+
+
+def _uniform(key: Node, offset: Node, shape: Any, work: DType, low: Node, high: Node) -> Node:
+    low, high = build.cast(low, work), build.cast(high, work)
+    return low + uniform_graph(key, offset, shape, work) * (high - low)
+
+
+def _normal(key: Node, offset: Node, shape: Any, work: DType, mean: Node, std: Node) -> Node:
+    return build.cast(mean, work) + normal_graph(key, offset, shape, work) * build.cast(std, work)
+
+
+def _exponential(key: Node, offset: Node, shape: Any, work: DType, rate: Node) -> Node:
+    return build.map_(Fn.LOG, 1.0 - uniform_graph(key, offset, shape, work)) / -build.cast(rate, work)
+
+
+def _log_normal(key: Node, offset: Node, shape: Any, work: DType, mean: Node, std: Node) -> Node:
+    return build.map_(Fn.EXP, _normal(key, offset, shape, work, mean, std))
+
+
+def _cauchy(key: Node, offset: Node, shape: Any, work: DType, median: Node, sigma: Node) -> Node:
+    u = uniform_graph(key, offset, shape, work)
+    return build.cast(median, work) + build.map_(Fn.TAN, (u - 0.5) * math.pi) * build.cast(sigma, work)
+
+
+def _geometric(key: Node, offset: Node, shape: Any, work: DType, p: Node) -> Node:
+    u = 1.0 - uniform_graph(key, offset, shape, work)
+    return build.map_(Fn.MAXIMUM, build.map_(Fn.CEIL, build.map_(Fn.LOG, u) / build.map_(
+        Fn.LOG1P, -build.cast(p, work))), 1.0)  # fmt: skip
+
+
+def _bernoulli(key: Node, offset: Node, shape: Any, work: DType, p: Node) -> Node:
+    return build.cast(uniform_graph(key, offset, shape, work) < build.broadcast_to(build.cast(p, work), shape), work)
+
+
+_inplace = {
+    name: InplaceOperation(Operator(name, _distribution(sample), lambda i, o, g: [None] * len(i), pointwise=True), (0,))
+    for name, sample in {
+        "uniform": _uniform, "normal": _normal, "exponential": _exponential, "log_normal": _log_normal,
+        "cauchy": _cauchy, "geometric": _geometric, "bernoulli": _bernoulli,
+    }.items()
+}  # fmt: skip
+
+
+# --- public functions -------------------------------------------------------------------------------------------------
+
+
+def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
+    return tensor.requires_grad_(True) if requires_grad else tensor  # type: ignore[attr-defined]
+
+
+def _floating(name: str, dtype: DType | None) -> DType:
+    dtype = dtype or get_default_dtype()
+    if dtype.kind != "f":
+        raise RuntimeError(f'"{name}" not implemented for \'{dtype.name}\': it makes floating-point numbers')
+    return dtype
+
+
+@public("random", method=False, differentiable=False)
+def rand(
+    *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Uniform in [0, 1)."""
+    check_device(device)
+    shape, dtype = shape_of("rand", size), _floating("rand", dtype)
+    key, offset = draw(math.prod(shape) * words_of(dtype), generator)
+    return _finish(_rand(key, offset, shape=shape, dtype=dtype), requires_grad)
+
+
+@public("random", method=False, differentiable=False)
+def randn(
+    *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Normal with mean 0 and standard deviation 1."""
+    check_device(device)
+    shape, dtype = shape_of("randn", size), _floating("randn", dtype)
+    key, offset = draw(math.prod(shape) * 2 * words_of(dtype), generator)
+    return _finish(_randn(key, offset, shape=shape, dtype=dtype), requires_grad)
+
+
+@public("random", method=False, differentiable=False)
+def randint(
+    low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None, dtype: DType | None = None,
+    device: Any = None, requires_grad: bool = False, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Integers in [low, high): `randint(high, size)` or `randint(low, high, size)`."""
+    check_device(device)
+    if size is None:
+        low, high, size = 0, low, high
+    if high <= low:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    shape = shape_of("randint", tuple(size))
+    key, offset = draw(math.prod(shape) * 2, generator)
+    return _finish(_randint(key, offset, int(low), int(high), shape=shape, dtype=dtype or int64), requires_grad)
+
+
+@public("random", method=False, kind="library", differentiable=False)
+def randperm(
+    n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """A random permutation of 0 ... n-1: the order that sorts random words."""
+    check_device(device)
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}")
+    words = randint(0, 1 << 62, (n,), generator=generator)
+    return copy_array(np.argsort(array_of(words), kind="stable").astype((dtype or int64).numpy))
+
+
+def _like(name: str, make: Any) -> None:
+    def function(
+        input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,  # noqa: A002
+        memory_format: Any = None, generator: Generator | None = None,
+    ) -> Tensor:  # fmt: skip
+        source = need_tensor(name, input)
+        return make(
+            source.layout.shape, dtype=dtype or source.dtype, device=device, requires_grad=requires_grad, generator=generator
+        )
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{name.removesuffix('_like')}` with the shape and dtype of another tensor."
+    public("random", method=False, differentiable=False)(function)
+
+
+_like("rand_like", rand)
+_like("randn_like", randn)
+
+
+@public("random", method=False, differentiable=False)
+def randint_like(
+    input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, device: Any = None,  # noqa: A002
+    requires_grad: bool = False, memory_format: Any = None, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Integers in [low, high) with the shape and dtype of another tensor."""
+    if high is None:
+        low, high = 0, low
+    return randint(low, high, input.layout.shape, dtype=dtype or input.dtype, device=device, generator=generator,
+                   requires_grad=requires_grad)  # fmt: skip
+
+
+def _in_place(name: str, words: int, defaults: dict[str, float], check: Any = None) -> None:
+    operation = _inplace[name]
+
+    def method(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+        if self.dtype.kind != "f" and name != "bernoulli":
+            raise NotImplementedError(f'"{name}_" not implemented for \'{self.dtype.name}\'')
+        unknown = set(kwargs) - set(defaults)
+        if unknown or len(args) > len(defaults):
+            raise TypeError(f"{name}_(): takes {list(defaults)}, got {args} {kwargs}")
+        values = dict(defaults) | dict(zip(defaults, args)) | kwargs
+        parameters = [v if isinstance(v, Tensor) else float(v) for v in values.values()]
+        if check is not None:
+            check(name, *parameters)
+        key, offset = draw(self.layout.numel * words * words_of(self.dtype), generator)
+        return operation(self, key, offset, *parameters)
+
+    method.__name__ = method.__qualname__ = name + "_"
+    method.__doc__ = f"Write samples of the {name.replace('_', '-')} distribution ({', '.join(defaults)}) over this tensor."
+    inplace_method(name, method)
+
+
+def _check_uniform(name: str, low: float, high: float) -> None:
+    if not low <= high:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
+
+
+def _check_std(name: str, mean: float, std: float) -> None:
+    if std < 0.0:
+        raise RuntimeError(f"{name} expects std >= 0.0, but found std {std}")
+
+
+def _check_rate(name: str, rate: float) -> None:
+    if rate <= 0.0:
+        raise RuntimeError(f"{name}_ expects lambda > 0.0, but found lambda={rate}")
+
+
+def _check_probability(name: str, p: Any) -> None:
+    if isinstance(p, float) and not 0.0 <= p <= 1.0:
+        raise RuntimeError(f"{name}_ expects p to be in [0, 1], but got p={p}")
+
+
+_in_place("uniform", 1, {"from": 0.0, "to": 1.0}, _check_uniform)
+_in_place("normal", 2, {"mean": 0.0, "std": 1.0}, _check_std)
+_in_place("exponential", 1, {"lambd": 1.0}, _check_rate)
+_in_place("log_normal", 2, {"mean": 1.0, "std": 2.0}, _check_std)
+_in_place("cauchy", 1, {"median": 0.0, "sigma": 1.0})
+_in_place("geometric", 1, {"p": 0.5}, _check_probability)
+_in_place("bernoulli", 1, {"p": 0.5}, _check_probability)
+
+
+def random_(self: Tensor, *args: int, generator: Generator | None = None) -> Tensor:
+    """Integers in [from, to) over this tensor: `random_()`, `random_(to)` or `random_(from, to)`."""
+    if len(args) == 2:
+        low, high = args
+    elif len(args) == 1:
+        low, high = 0, args[0]
+    else:
+        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "bool": 1}.get(self.dtype.name)
+        low, high = 0, (1 << digits) if digits else min(int(np.iinfo(self.dtype.numpy).max), (1 << 62) - 1) + 1
+    return self.copy_(randint(low, high, self.layout.shape, generator=generator))  # type: ignore[attr-defined]
+
+
+inplace_method("random", random_)
+
+
+@public("random", method=True, differentiable=False)
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:  # noqa: A002
+    """1 with the probability that `input` holds (or `p`), else 0."""
+    source = need_tensor("bernoulli", input)
+    result = source.detach().clone()  # type: ignore[attr-defined]
+    return result.bernoulli_(source.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
+
+
+@public("random", method=False, differentiable=False)
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: DType | None = None,
+    device: Any = None, requires_grad: bool = False, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Normal numbers; mean and std are numbers (with size) or tensors that broadcast."""
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        if std < 0.0:
+            raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+        sample = randn(*(tuple(size) if size is not None else ()), generator=generator, dtype=dtype, device=device)
+        return _finish(sample * float(std) + float(mean), requires_grad)
+    shape = (mean * 0 + std * 0).layout.shape
+    source = mean if isinstance(mean, Tensor) else std
+    sample = randn(*shape, generator=generator, dtype=dtype or source.dtype)
+    return sample * std + mean
+
+
+@public("random", method=True, kind="library", differentiable=False)
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None  # noqa: A002
+) -> Tensor:
+    """Indices drawn with the probabilities that the rows of `input` are proportional to."""
+    source = need_tensor("multinomial", input)
+    if source.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    weights = np.atleast_2d(array_of(source).astype(np.float64))
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if (weights.sum(1) <= 0).any():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    rows, columns = weights.shape
+    if not replacement:
+        if num_samples > columns:
+            raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+        if ((weights > 0).sum(1) < num_samples).any():
+            raise RuntimeError("invalid multinomial distribution (with replacement=False, not enough non-negative category "
+                               "to sample)")  # fmt: skip
+        uniform = array_of(rand(rows, columns, generator=generator, dtype=dtypes.float64))
+        with np.errstate(divide="ignore"):  # the order of exponential arrival times
+            arrival = -np.log1p(-uniform) / weights
+        index = np.argsort(arrival, axis=1, kind="stable")[:, :num_samples]
+    else:
+        uniform = array_of(rand(rows, num_samples, generator=generator, dtype=dtypes.float64))
+        cumulated = np.cumsum(weights, axis=1)
+        index = np.stack([np.searchsorted(c, u * c[-1], side="right") for c, u in zip(cumulated, uniform)])
+        index = np.minimum(index, columns - 1)
+    return copy_array(index.astype(np.int64).reshape(source.layout.shape[:-1] + (num_samples,)))

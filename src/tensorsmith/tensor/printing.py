@@ -1,0 +1,189 @@
+"""Tensors as text, in PyTorch's format.
+
+One width serves all elements: integers print plainly, floats with `precision` digits, in scientific notation where their
+magnitudes differ by more than a thousand or leave [1e-4, 1e8]. Beyond `threshold` elements only the edges are shown.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core.dtypes import bool_, get_default_dtype, int64
+from tensorsmith.core.views import Strided
+from tensorsmith.runtime.steps import array_at
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.tensor import Tensor
+
+
+@dataclass
+class PrintOptions:
+    """What `set_printoptions` sets."""
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: bool | None = None
+
+
+options = PrintOptions()
+_PROFILES: dict[str, tuple[int, float, int, int]] = {
+    "default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, math.inf, 3, 80),
+}  # fmt: skip
+
+
+def set_printoptions(
+    precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
+    linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None,
+) -> None:  # fmt: skip
+    """Set how tensors print: digits, elements before summarising, elements at the edges, columns, notation.
+
+    profile: "default", "short" or "full" sets all four numbers first. sci_mode: None chooses by the values.
+    """
+    if profile is not None:
+        if profile not in _PROFILES:
+            raise ValueError(f"set_printoptions: profile must be one of {sorted(_PROFILES)}, got {profile!r}")
+        options.precision, options.threshold, options.edgeitems, options.linewidth = _PROFILES[profile]
+    options.precision = options.precision if precision is None else precision
+    options.threshold = options.threshold if threshold is None else threshold
+    options.edgeitems = options.edgeitems if edgeitems is None else edgeitems
+    options.linewidth = options.linewidth if linewidth is None else linewidth
+    options.sci_mode = sci_mode
+
+
+class Formatter:
+    """The common width and notation of some values."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.floating = values.dtype.kind == "f"
+        self.integers = True
+        self.scientific = False
+        self.width = 1
+        flat = values.reshape(-1)
+        if not self.floating:
+            self.width = max((len(str(v)) for v in flat.tolist()), default=1)
+            return
+        finite = flat[np.isfinite(flat) & (flat != 0)]
+        if not finite.size:
+            return
+        size = np.abs(finite)
+        smallest, largest = float(size.min()), float(size.max())
+        self.integers = bool(np.all(finite == np.ceil(finite)))
+        self.scientific = largest / smallest > 1000.0 or largest > 1.0e8 or (not self.integers and smallest < 1.0e-4)
+        if self.scientific:
+            widths = [len(f"{v:.{options.precision}e}") for v in finite.tolist()]
+        elif self.integers:
+            widths = [len(f"{v:.0f}") + 1 for v in finite.tolist()]
+        else:
+            widths = [len(f"{v:.{options.precision}f}") for v in finite.tolist()]
+        self.width = max(1, *widths)
+        if options.sci_mode is not None:
+            self.scientific = options.sci_mode
+
+    def __call__(self, value: Any) -> str:
+        if not self.floating:
+            text = str(value)
+        elif self.scientific:
+            text = f"{value:{self.width}.{options.precision}e}"
+        elif self.integers:
+            text = f"{value:.0f}" + ("." if math.isfinite(value) else "")
+        else:
+            text = f"{value:.{options.precision}f}"
+        return text.rjust(self.width)
+
+
+def _edges(values: np.ndarray) -> np.ndarray:
+    """The elements that a summary shows."""
+    keep = options.edgeitems
+    for axis in range(values.ndim):
+        if values.shape[axis] > 2 * keep:
+            ends = np.concatenate([np.arange(keep), np.arange(values.shape[axis] - keep, values.shape[axis])])
+            values = np.take(values, ends.astype(np.int64), axis)
+    return values
+
+
+def _lines(values: np.ndarray, indent: int, summarise: bool, fmt: Formatter) -> str:
+    if not values.ndim:
+        return fmt(values.item())
+    keep = options.edgeitems
+    short = summarise and len(values) > 2 * keep
+    if values.ndim == 1:
+        per_line = max(1, (options.linewidth - indent) // (fmt.width + 2))
+        if summarise and not keep:
+            parts = ["..."]
+        elif short:
+            parts = [*map(fmt, values[:keep].tolist()), " ...", *map(fmt, values[-keep:].tolist())]
+        else:
+            parts = [fmt(v) for v in values.tolist()]
+        lines = [", ".join(parts[i : i + per_line]) for i in range(0, len(parts), per_line)]
+        return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+    rows = [*range(keep), None, *range(len(values) - keep, len(values))] if short else [*range(len(values))]
+    texts = ["..." if i is None else _lines(values[i], indent + 1, summarise, fmt) for i in rows]
+    return "[" + ("," + "\n" * (values.ndim - 1) + " " * (indent + 1)).join(texts) + "]"
+
+
+def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
+    parts = [text]
+    length = len(text) - text.rfind("\n") + 1
+    for suffix in suffixes:
+        if length + len(suffix) + 2 > options.linewidth:
+            parts.append(",\n" + " " * indent + suffix)
+            length = indent + len(suffix)
+        else:
+            parts.append(", " + suffix)
+            length += len(suffix) + 2
+    return "".join(parts) + ")"
+
+
+def values_of(x: Tensor) -> np.ndarray:
+    """The values as NumPy prints them: half types as float32."""
+    values = array_at(x.ptr, Strided(x.layout.shape, x.layout.strides), x.layout.dtype)
+    return values.astype(np.float32) if x.layout.dtype.itemsize == 2 and x.layout.dtype.kind == "f" else values
+
+
+def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:
+    """The text of a tensor: values, then size, dtype, and where its gradient comes from, as far as they are not the usual."""
+    if modes.tracer is not None:
+        return f"{prefix}..., size={tuple(x.layout.shape)}, dtype={x.layout.dtype!r})"
+    dtype, suffixes = x.layout.dtype, []
+    default = get_default_dtype()
+    if x.layout.numel == 0:
+        if x.ndim != 1:
+            suffixes.append(f"size={tuple(x.layout.shape)}")
+        if dtype is not default:
+            suffixes.append(f"dtype={dtype!r}")
+        text = "[]"
+    else:
+        if dtype not in (default, int64, bool_):
+            suffixes.append(f"dtype={dtype!r}")
+        values = values_of(x)
+        summarise = x.layout.numel > options.threshold
+        text = _lines(values, len(prefix), summarise, Formatter(_edges(values) if summarise else values))
+    node = x.grad_fn if x.layout.tracked else None  # type: ignore[attr-defined]
+    if node is not None:
+        suffixes.append(f"grad_fn=<{node.name()}>")
+    elif x.layout.tracked:
+        suffixes.append("requires_grad=True")
+    return _with_suffixes(prefix + text, suffixes, len(prefix))
+
+
+def _repr(self: Tensor) -> str:
+    return format_tensor(self)
+
+
+def _format(self: Tensor, specification: str) -> str:
+    """As its number for a zero-dim tensor, so that f"{loss:.3f}" works; as its text otherwise."""
+    if not self.ndim and not self.layout.tracked:
+        return format(values_of(self).item(), specification)
+    if not self.ndim and specification:
+        return format(values_of(self).item(), specification)
+    return object.__format__(self, specification)
+
+
+Tensor.__repr__ = _repr  # type: ignore[method-assign]
+Tensor.__str__ = _repr  # type: ignore[method-assign]
+Tensor.__format__ = _format  # type: ignore[method-assign]

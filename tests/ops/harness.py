@@ -1,0 +1,290 @@
+"""Every operator's graph: run by the reference interpreter, and by eager execution on the CPU, on the same arrays.
+
+The table of operators is the package's own (`eager.operator.operators()`). What the operands of an operator look like
+follows from the scalar table (one row, one elementwise operator) or from the names of its parameters; where that is not
+enough it stands in `SAMPLES`. An operator that cannot be given operands fails `test_operators.py`, which names it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import tensorsmith as ts
+from tensorsmith.core.dtypes import DType
+from tensorsmith.eager.operator import Operator, Program, operators
+from tensorsmith.ops.creation import array_of
+from tensorsmith.scalar.table import TABLE as SCALARS
+from tensorsmith.scalar.table import Typing
+from tensorsmith.targets.reference import interpret
+
+BASIC = "contiguous"
+PLACEMENTS = (BASIC, "transposed", "expanded", "sliced", "offset")
+
+
+@dataclass(frozen=True)
+class Data:
+    """One tensor operand: its shape, the interval its values lie in, and its dtype where that is not the sample's."""
+
+    shape: tuple[int, ...]
+    low: float = 0.2
+    high: float = 0.9
+    dtype: DType | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Operands (Data or Python numbers) and attributes of one call."""
+
+    operands: tuple[Any, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def at(self, shape: tuple[int, ...]) -> Sample:
+        """The same with every tensor operand of another shape (elementwise operators)."""
+        changed = [Data(shape, o.low, o.high, o.dtype) if isinstance(o, Data) else o for o in self.operands]
+        return Sample(tuple(changed), self.attrs)
+
+
+def _index(shape: tuple[int, ...], high: int) -> Data:
+    return Data(shape, 0, high, ts.int64)
+
+
+def _mask(shape: tuple[int, ...]) -> Data:
+    return Data(shape, 0, 2, ts.bool)
+
+
+MATRIX = Data((3, 4))
+_ROWS = {"axes": (1,), "keepdim": False}
+
+# Where values of [0.2, 0.9] are outside the domain of a scalar function, or at a place where it is not smooth.
+_INTERVALS: dict[str, tuple[float, float]] = {
+    "acosh": (1.2, 2.0), "bitwise_left_shift": (0, 7), "bitwise_right_shift": (0, 7), "lgamma": (0.5, 3.0),
+    "digamma": (0.7, 3.0), "relu": (-2.0, 2.0), "abs": (-2.0, 2.0), "neg": (-2.0, 2.0), "tanh": (-2.0, 2.0),
+    "sigmoid": (-4.0, 4.0), "erf": (-2.0, 2.0), "sin": (-4.0, 4.0), "cos": (-4.0, 4.0), "exp": (-3.0, 3.0),
+}  # fmt: skip
+
+SAMPLES: dict[str, list[Sample]] = {
+    "view_of_base": [Sample((MATRIX,), {"shape": (2, 2), "strides": (4, 2), "offset": 1, "base_strides": (4, 1)})],
+    "write_view": [
+        Sample(
+            (MATRIX, Data((2, 2))), {"shape": (2, 2), "strides": (4, 2), "offset": 1, "base_strides": (4, 1)}
+        ),
+        Sample(
+            (MATRIX, Data((3, 2))), {"shape": (3, 2), "strides": (1, 3), "offset": 3, "base_strides": (1, 3)}
+        ),
+    ],
+    "matmul": [Sample((Data((2, 3, 4)), Data((4, 5)))), Sample((Data((4,)), Data((4,))))],
+    "mm": [Sample((MATRIX, Data((4, 5))))],
+    "bmm": [Sample((Data((2, 3, 4)), Data((2, 4, 5))))],
+    "mv": [Sample((MATRIX, Data((4,))))],
+    "dot": [Sample((Data((5,)), Data((5,))))],
+    "outer": [Sample((Data((3,)), Data((5,))))],
+    "addmm": [Sample((Data((5,)), MATRIX, Data((4, 5)), 0.5, 2.0))],
+    "addmv": [Sample((Data((3,)), MATRIX, Data((4,)), 0.5, 2.0))],
+    "baddbmm": [Sample((Data((3, 5)), Data((2, 3, 4)), Data((2, 4, 5)), 0.5, 2.0))],
+    "addbmm": [Sample((Data((3, 5)), Data((2, 3, 4)), Data((2, 4, 5)), 0.5, 2.0))],
+    "addr": [Sample((MATRIX, Data((3,)), Data((4,)), 0.5, 2.0))],
+    "sum": [Sample((Data((2, 3, 4)),), {"axes": axes, "keepdim": False, "dtype": None}) for axes in ((0, 2), (1,))],
+    "any": [Sample((_mask((3, 4)),), _ROWS)],
+    "all": [Sample((_mask((3, 4)),), _ROWS)],
+    "argmax": [Sample((MATRIX,), {"axis": axis, "keepdim": False}) for axis in (1, None)],
+    "argmin": [Sample((MATRIX,), {"axis": axis, "keepdim": False}) for axis in (0, None)],
+    "vector_norm": [Sample((MATRIX,), _ROWS | {"order": order}) for order in (2.0, 1.0, 3.0, float("inf"))],
+    "einsum": [Sample((MATRIX, Data((4, 5))), {"equation": "ij,jk->ki"})],
+    "tensordot": [Sample((MATRIX, Data((5, 4))), {"of_a": (1,), "of_b": (1,)})],
+    "linalg_cross": [Sample((Data((3, 4)), Data((3, 4))), {"axis": 0})],
+    "full": [Sample((2.5,), {"shape": (3, 4), "dtype": ts.float32})],
+    "arange": [Sample((1, 2), {"length": 5, "dtype": ts.int64}), Sample((0.5, 0.25), {"length": 5, "dtype": ts.float32})],
+    "linspace": [Sample((0.5, 2.0), {"steps": 7, "dtype": ts.float64})],
+    "eye": [Sample((1,), {"n": 3, "m": 5, "dtype": ts.float32})],
+    "to_copy": [Sample((MATRIX,), {"dtype": dtype}) for dtype in (ts.float64, ts.float32, ts.int32)],
+    "where": [Sample((_mask((3, 4)), MATRIX, Data((3, 4), -1.0, 0.0)))],
+    "add_alpha": [Sample((MATRIX, Data((4,)), 3))],
+    "sub_alpha": [Sample((MATRIX, Data((4,)), 3))],
+    "copy": [Sample((MATRIX, Data((4,))))],
+    "sum_to_size": [Sample((Data((2, 3, 4)),), {"shape": (3, 1)})],
+    "stack_rows": [Sample((MATRIX, MATRIX), {"shape": (2, 3, 4)})],
+    "getitem": [Sample((Data((3, 4, 5)),), {"steps": ((0, 1), (2,), (1, 1, 2, 2))})],
+    "index": [Sample((Data((3, 4)), _index((5,), 3)), {"axes": (0,)}),
+              Sample((Data((3, 4)), _index((5,), 3), _index((2, 1), 4)), {"axes": (0, 1)})],
+    "index_put": [Sample((Data((3, 4)), Data((4,)), _index((5,), 3)), {"axes": (0,), "accumulate": True})],
+    "threshold": [Sample((Data((3, 4), -2, 2), 0.5, -1.0))],
+    "hardtanh": [Sample((Data((3, 4), -2, 2), -1.0, 1.0)), Sample((Data((3, 4), -2, 2),), {"low": -1.0, "high": 1.0})],
+    "prelu": [Sample((Data((3, 4), -2, 2), Data((1, 4))))],
+    "nll_loss": [Sample((Data((5, 3)), _index((5,), 3)), {"mode": mode, "ignore_index": -100}) for mode in ("mean", "none")],
+    "cross_entropy": [
+        Sample((Data((5, 3), -2, 2), _index((5,), 3)), {"mode": mode, "ignore_index": 1, "smoothing": smoothing})
+        for mode, smoothing in (("mean", 0.0), ("sum", 0.1), ("none", 0.0))
+    ],
+    "cross_entropy_of_probabilities": [Sample((Data((5, 3)), Data((5, 3))), {"mode": "mean", "smoothing": 0.1})],
+    "linear": [Sample((MATRIX, Data((5, 4)), Data((5,)))), Sample((Data((2, 3, 4)), Data((5, 4))))],
+    "bilinear": [Sample((MATRIX, Data((3, 2)), Data((5, 4, 2)), Data((5,))))],
+    "mse_loss": [Sample((MATRIX, Data((3, 4), 1.0, 2.0)), {"mode": mode}) for mode in ("mean", "none")],
+    "searchsorted": [Sample((Data((4,), 0.2, 0.9), Data((5,), 0.0, 1.0)), {"right": False})],
+    "masked_fill": [Sample((MATRIX, _mask((3, 4)), 2.0))],
+    "clamp": [Sample((Data((3, 4), -2, 2), -1.0, 0.5)), Sample((Data((3, 4), -2, 2), Data((4,), -1, 0), Data((4,), 0, 1)))],
+    "clamp_min": [Sample((Data((3, 4), -2, 2), -0.5))],
+    "clamp_max": [Sample((Data((3, 4), -2, 2), 0.5))],
+    "lerp": [Sample((MATRIX, MATRIX, 0.3)), Sample((MATRIX, MATRIX, MATRIX))],
+    "addcmul": [Sample((MATRIX, MATRIX, Data((4,)), 0.5))],
+    "addcdiv": [Sample((MATRIX, MATRIX, Data((4,)), 0.5))],
+    "view": [Sample((MATRIX,), {"shape": (2, 6)})],
+    "reshape": [Sample((MATRIX,), {"shape": (2, 6)})],
+    "permute": [Sample((Data((2, 3, 4)),), {"axes": (2, 0, 1)})],
+    "transpose": [Sample((MATRIX,), {"axes": (1, 0)})],
+    "t": [Sample((MATRIX,), {"axes": (1, 0)})],
+    "expand": [Sample((Data((3, 1)),), {"shape": (2, 3, 4)})],
+    "squeeze": [Sample((Data((3, 1, 4)),), {"axes": (1,)})],
+    "unsqueeze": [Sample((MATRIX,), {"axis": 1})],
+    "select": [Sample((MATRIX,), {"axis": 1, "index": 2})],
+    "slice": [Sample((MATRIX,), {"axis": 1, "start": 1, "length": 2, "step": 2})],
+    "diagonal": [Sample((MATRIX,), {"offset": 1, "axis1": 0, "axis2": 1})],
+    "unfold": [Sample((MATRIX,), {"axis": 1, "size": 2, "step": 1})],
+    "split": [Sample((MATRIX,), {"axis": 1, "sizes": (1, 3)})],
+    "unbind": [Sample((MATRIX,), {"axis": 0})],
+    "layer_norm": [
+        Sample((Data((3, 4)), Data((4,)), Data((4,))), {"axes": 1, "eps": 1e-5, "centred": True, "has_weight": True}),
+        Sample((Data((3, 4)),), {"axes": 1, "eps": 1e-5, "centred": False, "has_weight": False}),
+    ],
+    "total_norm": [Sample((MATRIX, Data((5,))), {"norm_type": 2.0})],
+    "scale_gradient": [Sample((MATRIX, 0.5))],
+    "clip_gradient": [Sample((Data((3, 4), -2, 2), 0.5))],
+}  # fmt: skip
+
+# What a parameter of a building function is given by its name; every other parameter is a (3, 4) operand.
+_BY_NAME: dict[str, Any] = {
+    "axes": (1,), "axis": 1, "dim": 1, "keepdim": False, "dtype": None, "correction": 1.0, "mode": "mean",
+    "weighted": False, "beta": 1.0, "eps": 1e-5,
+}  # fmt: skip
+
+
+def samples(operator: Operator) -> list[Sample]:
+    """Calls of an operator. LookupError where nothing is known about its parameters."""
+    found = SAMPLES.get(operator.name)
+    if found is not None:
+        return found
+    row = next((row for row in SCALARS.values() if row.name == operator.name), None)
+    if row is not None:
+        low, high = _INTERVALS.get(operator.name, (0.2, 0.9))
+        dtype = ts.int64 if row.typing is Typing.INTEGER else None
+        return [Sample((Data((3, 4), low, high, dtype),) * row.arity)]
+    operands: list[Any] = []
+    attrs: dict[str, Any] = {}
+    for parameter in inspect.signature(operator.build).parameters.values():
+        if parameter.name in _BY_NAME:
+            attrs[parameter.name] = _BY_NAME[parameter.name]
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            operands += [] if operands else [MATRIX]
+        elif parameter.kind is not parameter.VAR_KEYWORD and parameter.default is parameter.empty:
+            if parameter.annotation in ("int", "str", "bool", "float", "tuple[int, ...]"):
+                raise LookupError(f"operator {operator.name!r}: give its attribute {parameter.name!r} in harness.SAMPLES")
+            operands.append(Data((3, 4), -2.0, 2.0) if not operands else MATRIX)
+    return [Sample(tuple(operands), attrs)]
+
+
+def every_sample() -> Iterator[tuple[Operator, Sample]]:
+    """All samples of all operators."""
+    for operator in operators().values():
+        for sample in samples(operator):
+            yield operator, sample
+
+
+def values(random: np.random.Generator, data: Data, dtype: DType) -> np.ndarray:
+    """A random array; values differ from each other, so that maxima are unique."""
+    dtype = data.dtype or dtype
+    count = int(np.prod(data.shape))
+    if dtype.kind == "f":
+        places = (np.arange(count) + random.uniform(0.2, 0.8, count)) / max(count, 1)
+        return (data.low + (data.high - data.low) * random.permutation(places)).reshape(data.shape).astype(dtype.numpy)
+    if data.dtype is None:  # an integer run of a floating sample
+        return random.integers(1, 7, data.shape).astype(dtype.numpy)
+    return random.integers(int(data.low), int(data.high), data.shape).astype(dtype.numpy)
+
+
+def placed(array: np.ndarray, placement: str) -> np.ndarray:
+    """The same values lying differently in memory; "expanded" repeats the first position of the last axis."""
+    if placement == "transposed":
+        return np.ascontiguousarray(array.T).T
+    if placement == "expanded" and array.ndim:
+        return np.broadcast_to(array[..., :1], array.shape)
+    if placement == "sliced" and array.ndim:
+        wide = np.empty((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
+        wide[..., 1::2] = array
+        return wide[..., 1::2]
+    if placement == "offset":
+        flat = np.empty(array.size + 3, array.dtype)
+        flat[3:] = array.reshape(-1)
+        return flat[3:].reshape(array.shape)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def as_tensor(array: np.ndarray) -> ts.Tensor:
+    """A tensor over an array's memory, read-only views included."""
+    if not array.flags.writeable:
+        array = np.lib.stride_tricks.as_strided(array.base if array.base is not None else array, array.shape, array.strides)
+    return ts.from_numpy(array)
+
+
+TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+def compare(found: np.ndarray, expected: np.ndarray, where: str) -> None:
+    """Floating values within the dtype's tolerance (NaN equal to NaN, infinities exact), everything else exactly."""
+    assert found.dtype == expected.dtype and found.shape == expected.shape, (
+        f"{where}: {found.dtype}{found.shape}, reference {expected.dtype}{expected.shape}"
+    )
+    if found.dtype.kind in "iub" or found.dtype.name not in TOLERANCE:
+        assert np.array_equal(found, expected), f"{where}: {found} reference {expected}"
+        return
+    tolerance = TOLERANCE[found.dtype.name]
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=where)
+
+
+def arrays(sample: Sample, dtype: DType, placement: str, random: np.random.Generator) -> list[Any]:
+    """Operands of one call as arrays (numbers stay numbers)."""
+    return [placed(values(random, o, dtype), placement) if isinstance(o, Data) else o for o in sample.operands]
+
+
+def program_of(operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Program:
+    """The program of a call on these operands."""
+    return operator.program([x.layout if isinstance(x, ts.Tensor) else x.__class__ for x in operands], attrs)
+
+
+def check_against_reference(
+    operator: Operator, sample: Sample, dtype: DType, placement: str = BASIC, seed: int = 0
+) -> None:
+    """The operator and each of its first gradients, eagerly and by the reference, on the same arrays.
+
+    Raises what the operator raises for a dtype it refuses.
+    """
+    random = np.random.default_rng(seed)
+    given = arrays(sample, dtype, placement, random)
+    operands = [as_tensor(x) if isinstance(x, np.ndarray) else x for x in given]
+    program = program_of(operator, operands, sample.attrs)
+    where = f"{operator.name} {sample} {dtype.name} {placement}"
+    results = operator(*operands, **sample.attrs)
+    results = [results] if isinstance(results, ts.Tensor) else list(results)
+    expected = interpret(program.graph, given)
+    assert len(results) == len(expected)
+    for result, right in zip(results, expected):
+        compare(array_of(result), right, where)
+    needs = tuple(isinstance(x, ts.Tensor) and x.dtype.kind == "f" for x in operands)
+    differentiable = tuple(node.dtype.kind == "f" for node in program.graph.outputs)
+    if not any(needs) or not any(differentiable):
+        return
+    backward = program.backward(needs, differentiable)
+    saved = [operands[w.number] if w.kind == "input" else results[w.number] for w in backward.saved]
+    grads = [as_tensor(placed(values(random, Data(results[i].layout.shape, -1, 1), results[i].dtype), placement))
+             for i in backward.grad_outputs]  # fmt: skip
+    if not backward.backward.graph.outputs:
+        return
+    found = backward(*saved, *grads)
+    found = [found] if isinstance(found, ts.Tensor) else list(found)
+    right = interpret(backward.backward.graph, [array_of(x) if isinstance(x, ts.Tensor) else x for x in (*saved, *grads)])
+    for number, (a, b) in enumerate(zip(found, right)):
+        compare(array_of(a), b, f"gradient {number} of {where}")
