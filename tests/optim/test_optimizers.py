@@ -210,7 +210,7 @@ def test_loading_what_does_not_fit_changes_nothing():
         lambda lib, p: lib.optim.SGD(p),
         lambda lib, p: lib.optim.SGD([3]),
         lambda lib, p: lib.optim.SGD([p * 2]),
-        lambda lib, p: lib.optim.SGD({p}.__class__([p]) and [{"params": {p}}]),
+        lambda lib, p: lib.optim.SGD([{"params": {p}}]),
         lambda lib, p: lib.optim.SGD([{"params": [p]}, {"params": [p]}]),
         lambda lib, p: lib.optim.SGD([p], lr=-1),
         lambda lib, p: lib.optim.SGD([p], momentum=-1),

@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-DEFAULT_EPOCHS = {"digits": 30}
-EPOCHS_BY_PATH = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

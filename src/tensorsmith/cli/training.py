@@ -17,7 +17,7 @@ from tensorsmith.cli.errors import UsageError
 from tensorsmith.data import DataLoader, Images
 from tensorsmith.models import MLP
 from tensorsmith.nn import functional as F
-from tensorsmith.ops.registry import namespace
+from tensorsmith.ops.random import manual_seed
 from tensorsmith.optim import SGD, AdamW, Optimizer
 from tensorsmith.optim.lr_scheduler import LambdaLR
 from tensorsmith.tensor.modes import no_grad
@@ -62,7 +62,7 @@ class Training:
     optimizer: Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
-        namespace("")["manual_seed"](self.settings.seed)
+        manual_seed(self.settings.seed)
         self.model = self.new_model()
         parameters = list(self.model.parameters())
         if self.settings.optimizer == "sgd":

@@ -70,7 +70,9 @@ def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind]) -> P
             required[number] = Strided(node.shape, strides)
         elif operation.fresh:
             required[number] = Strided(node.shape, layout_of(node.dtype, node.shape).strides)
-    return build_plan(program.graph, inputs, required)
+    plan = build_plan(program.graph, inputs, required)
+    plan.name = operation.name
+    return plan
 
 
 def elementwise_strides(shape: tuple[int, ...], operands: Sequence[Layout]) -> tuple[int, ...]:

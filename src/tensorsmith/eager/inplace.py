@@ -130,6 +130,7 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
     direct = operation.operator.pointwise
     required = {k: Strided(t.shape, t.strides) for k, t in enumerate(targets)} if direct else {}
     plan = build_plan(program.graph, inputs, required)
+    plan.name = operation.name
     direct = direct and len(plan.steps) <= 1 and plan.workspace_bytes == 0
     buffers = [o.buffer for o in plan.outputs]
     tensor_inputs, params = plan.tensor_inputs, plan.params

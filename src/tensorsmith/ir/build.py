@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, bool_, of_python_scalar, promote_operands, promote_types
+from tensorsmith.core.dtypes import DType, bool_, float64, of_python_scalar, promote_operands, promote_types
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axes
 from tensorsmith.ir.constants import cast_value
 from tensorsmith.ir.graph import Graph, Node, Primitive
@@ -27,14 +27,14 @@ def graph_of(operands: Sequence[Any]) -> Graph:
 
 
 def _is_weak(operand: Operand) -> bool:
-    return not isinstance(operand, Node) or (operand.op is Primitive.INPUT and operand.attrs["param"])
+    return not isinstance(operand, Node) or operand.weak
 
 
 def operand_dtype(operand: Operand) -> DType:
     """dtype of a node, or of a Python number before promotion (a run-time scalar is one: its float is the default's)."""
     if not isinstance(operand, Node):
         return of_python_scalar(operand)
-    if operand.op is Primitive.INPUT and operand.attrs["param"] and operand.dtype.kind == "f":
+    if operand.weak and operand.dtype.kind == "f":
         return of_python_scalar(0.0)
     return operand.dtype
 
@@ -74,9 +74,11 @@ def map_(fn: Fn, *operands: Operand) -> Node:
     """A scalar function over tensors: operands are promoted and broadcast, then mapped."""
     graph = graph_of(operands)
     row = TABLE[fn]
+    weak = all(_is_weak(x) for x in operands)  # computed from numbers alone: as Python would, in float64
     if row.typing is Typing.SELECT:
         condition, *rest = operands
         dtype = promote(rest)
+        dtype = float64 if weak and dtype.kind == "f" else dtype
         nodes = [cast(condition, bool_, graph), *(cast(x, dtype, graph) for x in rest)]
     else:
         if fn in (Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_XOR, Fn.LOGICAL_NOT):
@@ -85,6 +87,8 @@ def map_(fn: Fn, *operands: Operand) -> Node:
             dtype = promote(operands)
         if row.typing is Typing.FLOAT:
             dtype = float_result(dtype)
+        if weak and dtype.kind == "f":
+            dtype = float64
         nodes = [cast(x, dtype, graph) for x in operands]
     shape = broadcast_shapes(*(x.shape for x in nodes))
     return graph.add(Primitive.MAP, [broadcast_to(x, shape) for x in nodes], fn=fn)

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, bool_, int64
+from tensorsmith.core.dtypes import DType, bool_, float64, int64
 from tensorsmith.scalar.functions import Operators
 from tensorsmith.scalar.table import Fn
 
@@ -69,7 +69,7 @@ POINTWISE = frozenset({Primitive.MAP, Primitive.CAST, Primitive.RANDOM})
 class Node(Operators):
     """One value of a graph. Compare nodes with `is`: `==` builds a comparison, as each operator builds its node."""
 
-    __slots__ = ("graph", "index", "op", "inputs", "attrs", "shape", "dtype", "_key")
+    __slots__ = ("graph", "index", "op", "inputs", "attrs", "shape", "dtype", "weak", "_key")
 
     def __init__(
         self, graph: Graph, index: int, op: Primitive, inputs: tuple[Node, ...], attrs: dict[str, Any],
@@ -82,6 +82,8 @@ class Node(Operators):
         self.attrs = attrs
         self.shape = shape
         self.dtype = dtype
+        # A run-time scalar, or computed from such and constants alone: it promotes as a Python number does.
+        self.weak: bool = bool(attrs["param"]) if op is Primitive.INPUT else _follows_scalars(op, inputs, dtype)
 
     __hash__ = object.__hash__
 
@@ -106,6 +108,12 @@ class Node(Operators):
 
     def __repr__(self) -> str:
         return f"%{self.index}: {self.dtype.name}{list(self.shape)} = {format_node(self)}"
+
+
+def _follows_scalars(op: Primitive, inputs: tuple[Node, ...], dtype: DType) -> bool:
+    if op is not Primitive.MAP and not (op is Primitive.CAST and dtype in (float64, int64)):
+        return False
+    return any(x.weak for x in inputs) and all(x.weak or x.op is Primitive.CONST for x in inputs)
 
 
 def constant_key(value: bool | int | float) -> tuple:

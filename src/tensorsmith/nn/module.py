@@ -262,11 +262,11 @@ def indented(text: str, spaces: int = 2) -> str:
 
 def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
     """Forget a gradient, or fill it with zeros (detached from its graph)."""
+    if set_to_none:
+        parameter.grad = None  # type: ignore[attr-defined]
+        return
     state = parameter.state
     if state is None or state.grad is None:
-        return
-    if set_to_none:
-        state.grad = None
         return
     grad = state.grad
     if grad.node is not None or grad.layout.tracked:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build as build_module
 from tensorsmith.ir.graph import Primitive
 from tensorsmith.ops.elementwise import Elementwise
 from tensorsmith.ops.pointwise import OPERATORS
@@ -105,9 +106,13 @@ def _follow(build: Callable[..., Any], functions: set[Fn], primitives: set[Primi
         if function in seen:
             continue
         seen.add(function)
+        builder = getattr(function, "__module__", "") == build_module.__name__
+        if function is build_module.where:
+            functions.add(Fn.WHERE)
         for thing in _references(function):
             if isinstance(thing, Fn):
-                functions.add(thing)
+                if not builder:  # a builder names functions to tell kinds apart, not to use them
+                    functions.add(thing)
             elif isinstance(thing, Primitive):
                 primitives.add(thing)
             elif isinstance(thing, Operator):
@@ -120,7 +125,6 @@ def _references(function: Any) -> Iterator[Any]:
     """Objects that the code of a function names: globals, closed-over values, attributes of modules and enums."""
     if not isinstance(function, FunctionType):
         return
-    builder = function.__module__ == "tensorsmith.ir.build"  # it tells kinds of functions apart: no use of them
     for cell in function.__closure__ or ():
         try:
             yield from _members(cell.cell_contents)
@@ -129,9 +133,7 @@ def _references(function: Any) -> Iterator[Any]:
     for code in _codes(function.__code__):
         named = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
         for thing in named:
-            yield from [] if builder else _members(thing)
-            if builder and isinstance(thing, FunctionType):
-                yield thing
+            yield from _members(thing)
             if isinstance(thing, ModuleType) and thing.__name__.startswith("tensorsmith."):
                 yield from (vars(thing)[name] for name in code.co_names if name in vars(thing))
             elif thing is Fn or thing is Primitive:

@@ -31,11 +31,10 @@ _INSTANCE = {
 }  # fmt: skip
 _PYTHON_NUMBER = {"__len__": "int", "__hash__": "int", "__bool__": "bool", "__float__": "float", "__int__": "int",
                   "__index__": "int", "__complex__": "complex"}  # fmt: skip
-_ARITHMETIC = {
-    f"__{prefix}{name}__"
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
-    for prefix in ("", "r", "i")
-} | {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__neg__", "__abs__", "__invert__", "__pos__", "__getitem__"}
+_SYMBOLS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
+_ARITHMETIC = {f"__{prefix}{name}__" for name in _SYMBOLS for prefix in ("", "r", "i")} | {
+    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__neg__", "__abs__", "__invert__", "__pos__", "__getitem__",
+}  # fmt: skip
 _SOURCE_OF_SIGNATURE = (TypeError, ValueError)
 
 
@@ -112,17 +111,17 @@ class Stub:
         if returns is None:
             returns = self.annotation(signature.return_annotation, names) if signature is not None else "Any"
         head, tail = f"{indent}def {name}(", f") -> {returns}:"
-        summary = _summary(function)
-        body = f' """{summary}"""' if summary else " ..."
+        sentence = summary(function)
+        end = "" if sentence else " ..."
         note = f"  # type: ignore[{ignore}]" if ignore else ""
         self.lines += [f"{indent}@{each}" for each in decorators]
         line = head + ", ".join(texts) + tail
         if len(line + note) + 4 <= WIDTH:
-            self.lines.append(line + (" ..." if not summary else "") + note)
+            self.lines.append(line + end + note)
         else:
-            self.lines += [head + note, *(f"{indent}    {text}," for text in texts), f"{indent}{tail}" + ("" if summary else " ...")]
-        if summary:
-            self.lines.append(f"{indent}   {body}")
+            self.lines += [head + note, *(f"{indent}    {text}," for text in texts), f"{indent}{tail}{end}"]
+        if sentence:
+            self.lines.append(f'{indent}    """{sentence}"""')
 
     def _parameter(self, parameter: inspect.Parameter, names: dict[str, Any]) -> str:
         stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
@@ -196,7 +195,8 @@ def _default(value: Any) -> str:
     return "..."
 
 
-def _summary(function: Any) -> str:
+def summary(function: Any) -> str:
+    """The first paragraph of its documentation, on one line."""
     if getattr(function, "__objclass__", None) is object:
         return ""
     documentation = (inspect.getdoc(function) or "").strip().split("\n\n")[0]
@@ -209,21 +209,23 @@ def _is_slots(node: ast.stmt) -> bool:
 
 
 def _instance_attributes(node: ast.ClassDef) -> list[ast.stmt]:
-    """`self.name: type = ...` of `__init__`, as annotations of the class."""
+    """`self.name: type = ...` of `__init__`, as annotations of the class; Any where the source names no type."""
     found: dict[str, ast.stmt] = {}
     for method in node.body:
-        if isinstance(method, ast.FunctionDef) and method.name == "__init__":
-            for each in ast.walk(method):
-                targets = [each.target] if isinstance(each, ast.AnnAssign) else getattr(each, "targets", [])
-                for target in targets:
-                    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-                        type_ = each.annotation if isinstance(each, ast.AnnAssign) else ast.Name(_type_of(each), ast.Load())
-                        found.setdefault(target.attr, ast.AnnAssign(ast.Name(target.attr, ast.Store()), type_, None, 1))
+        if not (isinstance(method, ast.FunctionDef) and method.name == "__init__"):
+            continue
+        for each in ast.walk(method):
+            annotated = isinstance(each, ast.AnnAssign)
+            for target in [each.target] if isinstance(each, ast.AnnAssign) else getattr(each, "targets", []):
+                if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
+                    kind = each.annotation if annotated else ast.Name(_type_of(each), ast.Load())  # type: ignore[attr-defined]
+                    line = ast.AnnAssign(ast.Name(target.attr, ast.Store()), kind, None, 1)
+                    found.setdefault(target.attr, line)
     return list(found.values())
 
 
 def _type_of(node: Any) -> str:
-    value = getattr(node, "value", None)
+    value = node.value
     return type(value.value).__name__ if isinstance(value, ast.Constant) and value.value is not None else "Any"
 
 
@@ -261,7 +263,7 @@ def tensor_stub() -> str:
         if _is_import(node):
             continue
         if isinstance(node, ast.ClassDef) and node.name == "Tensor":
-            stub.lines += ["", "class Tensor:", f'    """{_summary(Tensor)}"""', ""]
+            stub.lines += ["", "class Tensor:", f'    """{summary(Tensor)}"""', ""]
             _tensor_members(stub, node)
         else:
             stub.source(node)
@@ -345,4 +347,4 @@ def _is_private(node: ast.stmt, public: set[str]) -> bool:
     return not names <= public
 
 
-__all__ = ["HEADER", "PACKAGE", "namespace_stub", "tensor_stub"]
+__all__ = ["HEADER", "PACKAGE", "namespace_stub", "summary", "tensor_stub"]

@@ -79,6 +79,7 @@ class FusedUpdate:
         program = operation.program([*layouts, *(type(x) for x in numbers)], choices)
         inputs = [*(Strided(t.shape, t.strides) for t in layouts), *(None for _ in numbers)]
         plan = build_plan(program.graph, inputs, dict(enumerate(targets)))
+        plan.name = operation.operator.name
         only = plan.steps[0] if len(plan.steps) == 1 else None
         if not isinstance(only, KernelStep) or plan.workspace_bytes or any(offset for _, offset in only.sources):
             return ordinary

@@ -51,6 +51,7 @@ class Plan:
     single: Recipe | None = None
     native: list[NativePlan | PythonStep] = field(default_factory=list)
     native_first: list[int] = field(default_factory=list)
+    name: str = ""  # of the operation it belongs to, for the profiler
 
     def run(self, words: Sequence[int | float]) -> None:
         """Run every step; an error of a kernel is raised as the exception its step names."""
@@ -92,7 +93,8 @@ class Plan:
                 code = launching.launch(step.recipe.address, *(words[w] + o if o else words[w] for w, o in step.sources))
                 if code is not None:
                     self.fail(number, code, words)
-            profiler.record(step.name, profiler.clock() - start, step.bytes_moved, step.flops)
+            name = step.name if not self.name else self.name if len(self.steps) == 1 else f"{self.name}: {step.name}"
+            profiler.record(name, profiler.clock() - start, step.bytes_moved, step.flops)
 
     def fail(self, step: int, code: int, words: Sequence[int | float]) -> None:
         """Raise the exception for an error code of a step in a run over `words`."""
@@ -174,7 +176,7 @@ class _Builder:
         spec = kernel.spec
         for (root, offset), store in zip(kernel.writes, spec.stores):
             target = self.updates.get(root)
-            if target is None or spec.reduce_axis is not None or target in self.written_over.values():
+            if target is None or spec.reduce_axis is not None or target in frozenset(self.written_over.values()):
                 continue
             reads = [(o.strides, r.offset) for o, r in zip(spec.inputs, kernel.reads) if r.node is target]
             if any(read != (store.operand.strides, offset) for read in reads):

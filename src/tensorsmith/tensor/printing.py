@@ -74,6 +74,8 @@ class Formatter:
         smallest, largest = float(size.min()), float(size.max())
         self.integers = bool(np.all(finite == np.ceil(finite)))
         self.scientific = largest / smallest > 1000.0 or largest > 1.0e8 or (not self.integers and smallest < 1.0e-4)
+        if options.sci_mode is not None:
+            self.scientific = options.sci_mode
         if self.scientific:
             widths = [len(f"{v:.{options.precision}e}") for v in finite.tolist()]
         elif self.integers:
@@ -81,8 +83,6 @@ class Formatter:
         else:
             widths = [len(f"{v:.{options.precision}f}") for v in finite.tolist()]
         self.width = max(1, *widths)
-        if options.sci_mode is not None:
-            self.scientific = options.sci_mode
 
     def __call__(self, value: Any) -> str:
         if not self.floating:

@@ -1,0 +1,135 @@
+"""The generated pages and stubs are current, and say what the tables say."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+import tensorsmith as ts
+from tensorsmith.ops.anatomy import anatomy
+from tensorsmith.ops.documentation import COMMAND, cuda_rendering, gradient_rule, how_computed, operators_page, scalar_page
+from tensorsmith.ops.registry import TABLE, Public
+from tensorsmith.ops.stubs import Stub, namespace_stub, tensor_stub
+from tensorsmith.scalar.table import Fn
+from tensorsmith.scalar.table import TABLE as SCALARS
+
+
+def test_generated_files_are_current():
+    # In a process of its own: tests of custom operators add rows to the table.
+    check = [sys.executable, *COMMAND.split()[1:], "--check"]
+    finished = subprocess.run(check, capture_output=True, text=True, timeout=120)
+    assert finished.returncode == 0, f"run: {COMMAND}\n{finished.stdout}{finished.stderr}"
+
+
+def test_every_public_operator_has_a_row():
+    page = operators_page()
+    for entry in TABLE.values():
+        prefix = f"{entry.namespace}." if entry.namespace else ""
+        assert f"`ts.{prefix}{entry.name}`" in page
+
+
+def test_every_scalar_function_has_a_row_with_its_derivative():
+    rows = {line.split("(")[0].strip("| `"): line for line in scalar_page().splitlines() if line.startswith("| `")}
+    assert set(rows) == {fn.value for fn in Fn}
+    assert rows["tanh"].endswith("| `1 - tanh(x) * tanh(x)` |")
+    assert all(rows[row.name].endswith("| — |") for row in SCALARS.values() if not row.differentiable)
+
+
+@pytest.mark.parametrize(
+    ("name", "functions"),
+    [
+        ("exp", {"exp"}),
+        ("softmax", {"exp"}),
+        ("logsumexp", {"abs", "eq", "exp", "log", "where"}),
+        ("nn.functional.gelu", {"erf", "sqrt", "tanh"}),
+    ],
+)
+def test_anatomy_finds_the_scalar_functions(name: str, functions: set[str]):
+    assert {fn.value for fn in anatomy(TABLE[name]).functions} == functions
+
+
+@pytest.mark.parametrize(
+    ("name", "computed", "gradient", "cuda"),
+    [
+        ("exp", "own kernel", "derived", "yes"),
+        ("softmax", "own kernel", "own rule", "yes"),
+        ("matmul", "own kernel (matrix product)", "derived", "—"),
+        ("transpose", "view", "derived", "—"),
+        ("eq", "own kernel", "none", "yes"),
+        ("searchsorted", "library call (NumPy)", "none", "—"),
+    ],
+)
+def test_slots_of_known_operators(name: str, computed: str, gradient: str, cuda: str):
+    entry, found = TABLE[name], anatomy(TABLE[name])
+    assert (how_computed(entry, found), gradient_rule(entry, found), cuda_rendering(entry, found)) == (
+        computed, gradient, cuda,
+    )  # fmt: skip
+
+
+def test_a_custom_operator_is_a_row():
+    def cube(x):
+        """The cube."""
+        return x * x * x
+
+    operator = ts.elementwise(name="cube_for_the_page")(cube)
+    entry = Public("cube_for_the_page", operator, "custom", method=False)
+    row = next(line for line in operators_page([entry]).splitlines() if "`ts.cube_for_the_page`" in line)
+    assert row.split(" | ")[1:6] == ["—", "—", "own kernel", "own rule", "yes"]
+
+
+def test_the_stub_has_every_member_of_tensor():
+    tree = ast.parse(tensor_stub())
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Tensor").body
+    written = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    written |= {node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    assert {name for name in vars(ts.Tensor) if not name.startswith("_")} <= written
+    assert {"__add__", "__radd__", "__iadd__", "__matmul__", "__len__", "__eq__"} <= written
+
+
+def test_the_stub_of_a_namespace_has_every_function():
+    tree = ast.parse(namespace_stub("tensorsmith", ""))
+    written = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert {"exp", "softmax", "zeros", "matmul", "absolute"} <= written
+    assert "from_numpy" not in written, "what the source imports is not written twice"
+
+
+def test_annotations_that_cannot_be_imported_become_any():
+    class Local:
+        pass
+
+    def function(self, a: Local, b: int = 3, *rest: str, c: float = float("inf")) -> Missing:  # noqa: F821
+        """One.
+
+        Two.
+        """
+
+    stub = Stub("anywhere", shadowing=["int"])
+    stub.function("f", function, "    ")
+    assert stub.lines == [
+        "    def f(self, a: Any, b: builtins.int = 3, *rest: str, c: float = ...) -> Any:",
+        '        """One."""',
+    ]
+
+
+def test_type_checkers_read_the_stub(tmp_path):
+    mypy = pytest.importorskip("mypy.api", reason="mypy is of the lint extra")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import tensorsmith as ts\n"
+        "x = ts.zeros(2, 3)\n"
+        "reveal_type(x.exp() + 1)\n"
+        "reveal_type(x.T)\n"
+        "reveal_type(len(x))\n"
+        "reveal_type(ts.softmax(x, 1))\n"
+        "x.expp()\n"
+    )
+    output, _, _ = mypy.run([str(program), "--cache-dir", str(tmp_path / "cache"), "--follow-imports", "silent"])
+    found = [line.partition(": ")[2] for line in output.splitlines()]
+    tensor = 'note: Revealed type is "tensorsmith.tensor.tensor.Tensor"'
+    assert found[:2] == [tensor, tensor]
+    assert found[2] == 'note: Revealed type is "int"' or found[2] == 'note: Revealed type is "builtins.int"'
+    assert found[3] == tensor
+    assert found[4].startswith('error: "Tensor" has no attribute "expp"')
