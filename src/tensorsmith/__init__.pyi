@@ -138,6 +138,8 @@ def bitwise_right_shift(input: Tensor, other: Any, *, out: Any = None) -> Tensor
     """bitwise_right_shift(input, other): bits; the sign for a count outside the width"""
 def bitwise_xor(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """bitwise_xor(input, other): bits"""
+def block_diag(*tensors: Tensor) -> Tensor:
+    """Matrices along the diagonal of a matrix of zeros."""
 def bmm(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The products of two batches of matrices, (B, M, K) and (B, K, N)."""
 def broadcast_shapes(*shapes: Any) -> Any:
@@ -155,6 +157,10 @@ def bucketize(
     out: Any = None,
 ) -> Tensor:
     """Which interval between sorted boundaries each value falls into."""
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """Every combination of the elements of several vectors, one a row."""
+def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
+    """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
 def ceil(input: Tensor, *, out: Any = None) -> Tensor:
     """ceil(input): IEEE 754, one operation"""
 def chain_matmul(*matrices: Tensor) -> Tensor:
@@ -171,6 +177,14 @@ def clip(input: Tensor, min: Any = None, max: Any = None, *, out: Any = None) ->
     """Between bounds (numbers or tensors), either of which may be missing. The gradient is 1 on the bounds too."""
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy in new memory, in the same order of axes; gradients flow through."""
+def column_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """Joined along the second axis; vectors become columns."""
+def concat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
+    """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
+def concatenate(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
+    """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
+def constant_pad_nd(input: Tensor, pad: Sequence[builtins.int], value: builtins.float = 0) -> Tensor:
+    """Padded with a constant; widths as for `pad`."""
 def copysign(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """copysign(input, other): IEEE 754, one operation"""
 def cos(input: Tensor, *, out: Any = None) -> Tensor:
@@ -181,6 +195,12 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     """How many elements are not zero, as int64."""
 def cross(input: Tensor, other: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
     """The vector product of 3-vectors along `dim` (the first axis of extent 3 by default)."""
+def diag(input: Tensor, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
+    """Matrices with the last axis on a diagonal, zeros elsewhere."""
+def diagflat(input: Tensor, offset: builtins.int = 0) -> Tensor:
+    """All elements as the diagonal of a matrix."""
 def diagonal(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
     """The diagonal of two axes as a new last axis."""
 def digamma(input: Tensor, *, out: Any = None) -> Tensor:
@@ -193,6 +213,8 @@ def dot(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The sum of the products of two vectors."""
 def dsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the third axis."""
+def dstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """Joined along the third axis."""
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products by Einstein's convention: `einsum("bij,bjk->bik", a, b)`, with "..." for axes that broadcast."""
 def empty(
@@ -251,6 +273,12 @@ def fix(input: Tensor, *, out: Any = None) -> Tensor:
     """trunc(input): IEEE 754, one operation"""
 def flatten(input: Tensor, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
     """Axes start_dim to end_dim joined to one; a zero-dim tensor becomes one axis. The tensor itself where nothing changes."""
+def flip(input: Tensor, *dims: Any) -> Tensor:
+    """Axes reversed, in new memory."""
+def fliplr(input: Tensor) -> Tensor:
+    """The second axis reversed."""
+def flipud(input: Tensor) -> Tensor:
+    """The first axis reversed."""
 def floor(input: Tensor, *, out: Any = None) -> Tensor:
     """floor(input): IEEE 754, one operation"""
 def floor_divide(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -289,6 +317,8 @@ def gt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """gt(input, other): IEEE 754, one operation"""
 def hsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the second axis."""
+def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """Joined along the second axis (the first for vectors)."""
 def hypot(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """hypot(input, other): larger times sqrt(1 + ratio^2)"""
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
@@ -374,6 +404,8 @@ def mean(
     out: Any = None,
 ) -> Tensor:
     """Arithmetic mean over axes, of floating-point values only; NaN over nothing."""
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Coordinates of a grid: each vector expanded over the product of all; indexing "ij" or "xy"."""
 def min(
     input: Tensor,
     dim: Any = None,
@@ -579,10 +611,24 @@ def relu(input: Tensor, *, out: Any = None) -> Tensor:
     """relu(input): max(x, 0), NaN kept"""
 def remainder(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """remainder(input, other): fmod, with the divisor's sign"""
+def repeat_interleave(
+    input: Tensor,
+    repeats: Any = None,
+    dim: builtins.int | None = None,
+    *,
+    output_size: builtins.int | None = None,
+) -> Tensor:
+    """Every element repeated in place, `repeats` times or as often as a tensor of counts says; flattened without `dim`."""
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape (one extent may be -1): a view where possible, else a copy."""
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
+def rot90(input: Tensor, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
+    """Turned by k quarters from the first towards the second of two axes."""
 def round(input: Tensor, *, out: Any = None) -> Tensor:
     """round(input): IEEE 754 roundToIntegralTiesToEven"""
+def row_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """Joined along the first axis; vectors become rows."""
 def rsqrt(input: Tensor, *, out: Any = None) -> Tensor:
     """rsqrt(input): 1 / sqrt(x), two operations"""
 def scalar_tensor(
@@ -630,6 +676,8 @@ def sqrt(input: Tensor, *, out: Any = None) -> Tensor:
     """sqrt(input): IEEE 754, one operation"""
 def squeeze(input: Tensor, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
     """Without the axes of extent 1, or without those of `dim` that have extent 1."""
+def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
+    """Tensors of equal shape joined along a new axis."""
 def std(
     input: Tensor,
     dim: Any = None,
@@ -692,10 +740,14 @@ def tensor_split(
     """`n` parts of nearly equal size along an axis, or the parts between given positions."""
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Products summed over `dims` last axes of a and first of b, or over the two lists of axes given."""
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """As `repeat`, with missing counts taken as 1."""
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
 def transpose(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
+def tril(input: Tensor, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+    """The lower triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
 def tril_indices(
     row: builtins.int,
     col: builtins.int,
@@ -706,6 +758,8 @@ def tril_indices(
     layout: Any = None,
 ) -> Tensor:
     """Rows and columns of the lower triangle of a (row, col) matrix, as (2, n)."""
+def triu(input: Tensor, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+    """The upper triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
 def triu_indices(
     row: builtins.int,
     col: builtins.int,
@@ -747,6 +801,8 @@ def vdot(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The sum of the products of two vectors."""
 def vsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the first axis."""
+def vstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+    """Joined along the first axis; vectors become rows."""
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """`input` where the condition holds, else `other`; with the condition alone, the positions where it holds."""
 def zeros(

@@ -58,7 +58,19 @@ def _mask(shape: tuple[int, ...]) -> Data:
 
 
 MATRIX = Data((3, 4))
+SIGNED = Data((3, 4), -2.0, 2.0)
 _ROWS = {"axes": (1,), "keepdim": False}
+_KEY = (42, 8)  # key and offset of a random operator
+
+
+def _signed(**attrs: Any) -> list[Sample]:
+    """One signed operand, and the same attributes."""
+    return [Sample((SIGNED,), attrs)]
+
+
+def _stream(*numbers: float) -> list[Sample]:
+    """A target whose values do not matter, a random stream and parameters of a distribution."""
+    return [Sample((MATRIX, *_KEY, *numbers))]
 
 # Where values of [0.2, 0.9] are outside the domain of a scalar function, or at a place where it is not smooth.
 _INTERVALS: dict[str, tuple[float, float]] = {
@@ -112,9 +124,39 @@ SAMPLES: dict[str, list[Sample]] = {
     "index": [Sample((Data((3, 4)), _index((5,), 3)), {"axes": (0,)}),
               Sample((Data((3, 4)), _index((5,), 3), _index((2, 1), 4)), {"axes": (0, 1)})],
     "index_put": [Sample((Data((3, 4)), Data((4,)), _index((5,), 3)), {"axes": (0,), "accumulate": True})],
-    "threshold": [Sample((Data((3, 4), -2, 2), 0.5, -1.0))],
-    "hardtanh": [Sample((Data((3, 4), -2, 2), -1.0, 1.0)), Sample((Data((3, 4), -2, 2),), {"low": -1.0, "high": 1.0})],
-    "prelu": [Sample((Data((3, 4), -2, 2), Data((1, 4))))],
+    "threshold": _signed(limit=0.5, value=-1.0),
+    "hardtanh": _signed(low=-1.0, high=1.0),
+    "prelu": [Sample((SIGNED, Data((4,)))), Sample((SIGNED, Data((1,))))],
+    "elu": _signed(alpha=1.5, scale=1.0, input_scale=1.0) + _signed(alpha=1.0, scale=2.0, input_scale=0.5),
+    "leaky_relu": _signed(negative_slope=0.1),
+    "softplus": _signed(beta=1.0, threshold=20.0) + _signed(beta=2.0, threshold=1.0),
+    "gelu": _signed(approximate="none") + _signed(approximate="tanh"),
+    "hardshrink": _signed(lambd=0.5),
+    "softshrink": _signed(lambd=0.5),
+    "glu": [Sample((SIGNED,), {"dim": 1})],
+    "huber_loss": [Sample((MATRIX, Data((3, 4), 0.5, 3.0)), {"mode": "mean", "delta": 1.0})],
+    "smooth_l1_loss": [Sample((MATRIX, Data((3, 4), 0.5, 3.0)), {"mode": "sum", "beta": 1.0})],
+    "kl_div": [Sample((MATRIX, MATRIX), {"mode": "mean", "log_target": log_target}) for log_target in (False, True)],
+    "binary_cross_entropy": [Sample((MATRIX, MATRIX), {"mode": "mean"}), Sample((MATRIX, MATRIX, MATRIX), {"mode": "none"})],
+    "binary_cross_entropy_with_logits": [
+        Sample((SIGNED, MATRIX), {"mode": "mean", "weighted": False}),
+        Sample((SIGNED, MATRIX, MATRIX, Data((4,))), {"mode": "none", "weighted": True}),
+    ],
+    "embedding": [
+        Sample((_index((2, 3), 5), Data((5, 4))), {"padding": padding, "by_frequency": padding == 1}) for padding in (-1, 1)
+    ],
+    "dropout": [Sample((SIGNED, *_KEY), {"p": 0.5, "channels": channels}) for channels in (False, True)],
+    "alpha_dropout": [Sample((SIGNED, *_KEY), {"p": 0.3, "channels": False})],
+    "rand": [Sample(_KEY, {"shape": (3, 4), "dtype": dtype}) for dtype in (ts.float32, ts.float64, ts.bfloat16)],
+    "randn": [Sample(_KEY, {"shape": (3, 4), "dtype": dtype}) for dtype in (ts.float32, ts.float64)],
+    "randint": [Sample((*_KEY, -3, 50), {"shape": (3, 4), "dtype": ts.int64})],
+    "uniform": _stream(-1.0, 2.0),
+    "normal": _stream(0.5, 2.0),
+    "exponential": _stream(1.5),
+    "log_normal": _stream(0.0, 0.5),
+    "cauchy": _stream(0.0, 1.0),
+    "geometric": _stream(0.3),
+    "bernoulli": _stream(0.3),
     "nll_loss": [Sample((Data((5, 3)), _index((5,), 3)), {"mode": mode, "ignore_index": -100}) for mode in ("mean", "none")],
     "cross_entropy": [
         Sample((Data((5, 3), -2, 2), _index((5,), 3)), {"mode": mode, "ignore_index": 1, "smoothing": smoothing})
@@ -208,9 +250,9 @@ def values(random: np.random.Generator, data: Data, dtype: DType) -> np.ndarray:
 def placed(array: np.ndarray, placement: str) -> np.ndarray:
     """The same values lying differently in memory; "expanded" repeats the first position of the last axis."""
     if placement == "transposed":
-        return np.ascontiguousarray(array.T).T
+        return np.asfortranarray(array)
     if placement == "expanded" and array.ndim:
-        return np.broadcast_to(array[..., :1], array.shape)
+        return np.broadcast_to(np.ascontiguousarray(array[..., :1]), array.shape)
     if placement == "sliced" and array.ndim:
         wide = np.empty((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
         wide[..., 1::2] = array
@@ -225,7 +267,7 @@ def placed(array: np.ndarray, placement: str) -> np.ndarray:
 def as_tensor(array: np.ndarray) -> ts.Tensor:
     """A tensor over an array's memory, read-only views included."""
     if not array.flags.writeable:
-        array = np.lib.stride_tricks.as_strided(array.base if array.base is not None else array, array.shape, array.strides)
+        array = np.lib.stride_tricks.as_strided(array.base, array.shape, array.strides)  # a broadcast array
     return ts.from_numpy(array)
 
 

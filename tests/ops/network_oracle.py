@@ -19,7 +19,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-
 
 
 def pair(array: Any, dtype: str | None = None, track: bool = True) -> tuple[Any, Any]:
-    """The same values as our tensor and as PyTorch's, in the strides of the array; floats become leaves with gradient."""
+    """The same values as our tensor and as PyTorch's, in the array's strides; floats become leaves with gradient."""
     if not isinstance(array, np.ndarray):
         return array, array
     ours, theirs = ts.from_numpy(array), torch.from_numpy(array)

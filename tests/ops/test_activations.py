@@ -17,15 +17,31 @@ RANDOM = np.random.default_rng(2)
 
 CASES = [
     ("relu", {}), ("relu6", {}), ("hardtanh", {}), ("hardtanh", {"min_val": -0.5, "max_val": 2.0}), ("leaky_relu", {}),
-    ("leaky_relu", {"negative_slope": 0.2}), ("leaky_relu", {"negative_slope": -0.5}), ("elu", {}), ("elu", {"alpha": 0.3}),
+    ("leaky_relu", {"negative_slope": 0.2}), ("leaky_relu", {"negative_slope": -0.5}), ("elu", {}),
+    ("elu", {"alpha": 0.3}),
     ("selu", {}), ("celu", {}), ("celu", {"alpha": 2.5}), ("celu", {"alpha": -2.0}), ("gelu", {}),
-    ("gelu", {"approximate": "tanh"}), ("silu", {}), ("mish", {}), ("softplus", {}), ("softplus", {"beta": 3.0, "threshold": 2.0}),
-    ("softsign", {}), ("hardsigmoid", {}), ("hardswish", {}), ("logsigmoid", {}), ("tanhshrink", {}), ("hardshrink", {}),
-    ("hardshrink", {"lambd": 0.1}), ("softshrink", {}), ("softshrink", {"lambd": 1.5}), ("sigmoid", {}), ("tanh", {}),
+    ("gelu", {"approximate": "tanh"}), ("silu", {}), ("mish", {}), ("softplus", {}),
+    ("softplus", {"beta": 3.0, "threshold": 2.0}),
+    ("softsign", {}), ("hardsigmoid", {}), ("hardswish", {}), ("logsigmoid", {}), ("tanhshrink", {}),
+    ("hardshrink", {}), ("hardshrink", {"lambd": 0.1}), ("softshrink", {}), ("softshrink", {"lambd": 1.5}),
+    ("sigmoid", {}), ("tanh", {}),
     ("threshold", {"threshold": 0.1, "value": 20.0}), ("threshold", {"threshold": 0.1, "value": -2.0}),
 ]  # fmt: skip
 NAMES = [f"{name}-{'-'.join(map(str, keywords.values()))}" for name, keywords in CASES]
-WRITES = ("relu", "relu6", "hardtanh", "leaky_relu", "elu", "selu", "celu", "silu", "mish", "hardsigmoid", "hardswish", "threshold")
+WRITES = (
+    "relu",
+    "relu6",
+    "hardtanh",
+    "leaky_relu",
+    "elu",
+    "selu",
+    "celu",
+    "silu",
+    "mish",
+    "hardsigmoid",
+    "hardswish",
+    "threshold",
+)
 
 # PyTorch divides by 6 in float32 where it differentiates hardsigmoid, and cannot differentiate that again.
 LOOSE = {"hardsigmoid": 1e-7}
@@ -44,7 +60,15 @@ def test_values_and_gradients(name: str, keywords: dict):
 @pytest.mark.parametrize(("name", "keywords"), CASES, ids=NAMES)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_at_corners_and_far_out(name: str, keywords: dict, dtype: str):
-    compare(getattr(F, name), getattr(TF, name), POINTS, dtype=dtype, gradients=1, tolerance=LOOSE.get(name) if dtype == "float64" else None, **keywords)
+    compare(
+        getattr(F, name),
+        getattr(TF, name),
+        POINTS,
+        dtype=dtype,
+        gradients=1,
+        tolerance=LOOSE.get(name) if dtype == "float64" else None,
+        **keywords,
+    )
 
 
 @pytest.mark.parametrize(("name", "keywords"), CASES, ids=NAMES)
@@ -55,7 +79,12 @@ def test_half_precision(name: str, keywords: dict, dtype: str):
 
 @pytest.mark.parametrize(("name", "keywords"), CASES, ids=NAMES)
 def test_other_layouts_keep_their_order(name: str, keywords: dict):
-    for array in (RANDOM.standard_normal((4, 6)).T, RANDOM.standard_normal((8, 10))[::2, ::3], np.zeros((0, 3)), np.array(1.5)):
+    for array in (
+        RANDOM.standard_normal((4, 6)).T,
+        RANDOM.standard_normal((8, 10))[::2, ::3],
+        np.zeros((0, 3)),
+        np.array(1.5),
+    ):
         ours, theirs = pair(array)
         mine, expected = getattr(F, name)(ours, **keywords), getattr(TF, name)(theirs, **keywords)
         if array.size:
@@ -97,7 +126,11 @@ def test_a_leaf_is_not_written(name: str):
 def test_each_way_is_one_kernel(name: str):
     operator = operators()[name]
     layout = ts.zeros(64, 32).layout
-    attrs = {"gelu": {"approximate": "none"}, "softplus": {"beta": 2.0, "threshold": 20.0}, "softshrink": {"lambd": 0.5}}.get(name, {})
+    attrs = {
+        "gelu": {"approximate": "none"},
+        "softplus": {"beta": 2.0, "threshold": 20.0},
+        "softshrink": {"lambd": 0.5},
+    }.get(name, {})
     if name == "elu":
         attrs = {"alpha": 1.0, "scale": 1.0, "input_scale": 1.0}
     program = operator.program([layout], attrs)
@@ -116,7 +149,9 @@ def test_glu(shape: tuple[int, ...]):
     compare(F.glu, TF.glu, array, dtype="float16", gradients=1)
 
 
-@pytest.mark.parametrize(("shape", "weights"), [((5,), 1), ((2, 3), 3), ((2, 3, 4), 3), ((2, 3), 1), ((), 1), ((0, 3), 3)])
+@pytest.mark.parametrize(
+    ("shape", "weights"), [((5,), 1), ((2, 3), 3), ((2, 3, 4), 3), ((2, 3), 1), ((), 1), ((0, 3), 3)]
+)
 def test_prelu(shape: tuple[int, ...], weights: int):
     compare(F.prelu, TF.prelu, RANDOM.standard_normal(shape), RANDOM.standard_normal(weights))
 
@@ -130,8 +165,8 @@ def test_integers():
 
 REFUSED = [
     *((name, np.arange(3), {}) for name in (
-        "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "hardsigmoid", "hardswish", "logsigmoid",
-        "hardshrink", "softshrink")),
+        "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "hardsigmoid", "hardswish",
+        "logsigmoid", "hardshrink", "softshrink")),
     ("glu", np.arange(4), {}),
     *((name, np.zeros(3, bool), {}) for name in ("relu", "relu6", "softsign", "gelu")),
     ("glu", np.zeros(5), {}), ("glu", np.array(1.0), {}), ("glu", np.zeros(4), {"dim": 1}),

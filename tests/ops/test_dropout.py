@@ -68,7 +68,15 @@ def test_alpha_dropout_keeps_mean_and_variance():
     assert abs(y.mean()) < 0.02 and abs(y.std() - 1) < 0.02
 
 
-@pytest.mark.parametrize(("name", "shape"), [("dropout1d", (20, 30, 4)), ("dropout2d", (20, 30, 2, 3)), ("dropout3d", (20, 30, 2, 2, 2)), ("feature_alpha_dropout", (20, 30, 2, 3))])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("dropout1d", (20, 30, 4)),
+        ("dropout2d", (20, 30, 2, 3)),
+        ("dropout3d", (20, 30, 2, 2, 2)),
+        ("feature_alpha_dropout", (20, 30, 2, 3)),
+    ],
+)
 def test_whole_channels(name: str, shape: tuple[int, ...]):
     y = getattr(F, name)(ts.ones(*shape), 0.5, training=True).numpy().reshape(20, 30, -1)
     assert (y == y[:, :, :1]).all()
@@ -137,6 +145,9 @@ def test_p_outside_its_range(name: str, p: float):
 def test_refused_as_pytorch_does():
     same_error(lambda: F.dropout(ts.ones(3, dtype=ts.int64)), lambda: TF.dropout(torch.ones(3, dtype=torch.int64)))
     same_error(lambda: F.dropout1d(ts.ones(3)), lambda: TF.dropout1d(torch.ones(3)))
-    same_error(lambda: F.feature_alpha_dropout(ts.ones(3), 0.5, True), lambda: TF.feature_alpha_dropout(torch.ones(3), 0.5, True))
+    same_error(
+        lambda: F.feature_alpha_dropout(ts.ones(3), 0.5, True),
+        lambda: TF.feature_alpha_dropout(torch.ones(3), 0.5, True),
+    )
     with pytest.raises(TypeError, match="must be Tensor, not list"):
         F.dropout([1.0])

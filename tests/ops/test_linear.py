@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from network_oracle import compare, same_error, torch
 
 import tensorsmith as ts
 from tensorsmith.eager.entries import plan_for
 from tensorsmith.nn import functional as F  # noqa: N812 - as users import it
 from tensorsmith.ops.linear import LINEAR
-from network_oracle import compare, same_error, torch
 
 RANDOM = np.random.default_rng(1)
 

@@ -86,7 +86,9 @@ def test_kl_div_of_zeros():
 @pytest.mark.parametrize("mode", MODES)
 def test_binary_cross_entropy(mode: str):
     for shape in ((3, 5), (), (2, 3, 4), (0,)):
-        compare(F.binary_cross_entropy, TF.binary_cross_entropy, chance(*shape), chance(*shape), reduction=mode, gradients=1)
+        compare(
+            F.binary_cross_entropy, TF.binary_cross_entropy, chance(*shape), chance(*shape), reduction=mode, gradients=1
+        )
         compare(F.binary_cross_entropy, TF.binary_cross_entropy, chance(*shape), chance(*shape), reduction=mode,
                 track=[True, False])  # fmt: skip
     for weight in (chance(3, 5), chance(5), chance(3, 1)):
@@ -108,7 +110,12 @@ def test_with_logits(mode: str):
     for shape in ((3, 5), (), (2, 3, 4), (0,)):
         compare(F.binary_cross_entropy_with_logits, TF.binary_cross_entropy_with_logits, np.asarray(normal(*shape) * 4),
                 chance(*shape), reduction=mode)  # fmt: skip
-    for weight, positive in ((chance(3, 5), None), (None, chance(5)), (chance(5), chance(3, 5) * 3), (chance(3, 1), chance(1))):
+    for weight, positive in (
+        (chance(3, 5), None),
+        (None, chance(5)),
+        (chance(5), chance(3, 5) * 3),
+        (chance(3, 1), chance(1)),
+    ):
         given = [a for a in (weight, positive) if a is not None]
 
         def call(function, x, y, *rest):
@@ -126,8 +133,8 @@ def test_with_logits(mode: str):
 def test_with_logits_far_out():
     x, y = np.array([-1e4, 1e4, -1e4, 1e4, 0.0]), np.array([0.0, 1.0, 1.0, 0.0, 0.5])
     for dtype in ("float32", "float64"):
-        compare(F.binary_cross_entropy_with_logits, TF.binary_cross_entropy_with_logits, x, y, dtype=dtype, reduction="none",
-                gradients=1)  # fmt: skip
+        compare(F.binary_cross_entropy_with_logits, TF.binary_cross_entropy_with_logits, x, y, dtype=dtype,
+                reduction="none", gradients=1)  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -13,7 +13,18 @@ from tensorsmith.ops.normalisation import NORM
 
 TF = torch.nn.functional
 RANDOM = np.random.default_rng(6)
-SHAPES = [((5,), 1), ((3, 7), 1), ((3, 7), 2), ((2, 3, 4), 1), ((2, 3, 4), 2), ((2, 3, 4), 3), ((1, 9), 1), ((6, 1), 1), ((0, 5), 1), ((9, 200), 1)]
+SHAPES = [
+    ((5,), 1),
+    ((3, 7), 1),
+    ((3, 7), 2),
+    ((2, 3, 4), 1),
+    ((2, 3, 4), 2),
+    ((2, 3, 4), 3),
+    ((1, 9), 1),
+    ((6, 1), 1),
+    ((0, 5), 1),
+    ((9, 200), 1),
+]
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -25,7 +36,9 @@ def normal(*shape: int) -> np.ndarray:
 def test_layer_norm(shape: tuple[int, ...], axes: int, parameters: int):
     inner = shape[len(shape) - axes :]
     operands = [normal(*shape) * 3 + 2, *(normal(*inner) for _ in range(parameters))]
-    compare(lambda x, *p: F.layer_norm(x, inner, *p), lambda x, *p: TF.layer_norm(x, inner, *p), *operands, tolerance=1e-9)
+    compare(
+        lambda x, *p: F.layer_norm(x, inner, *p), lambda x, *p: TF.layer_norm(x, inner, *p), *operands, tolerance=1e-9
+    )
 
 
 def test_layer_norm_with_bias_only():
@@ -46,10 +59,11 @@ def test_rms_norm(shape: tuple[int, ...], axes: int, eps: float | None):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_dtypes(dtype: str):
     x, w, b = normal(30, 170) * 2 + 1, normal(170), normal(170)
-    compare(lambda *xs: F.layer_norm(xs[0], (170,), *xs[1:]), lambda *xs: TF.layer_norm(xs[0], (170,), *xs[1:]), x, w, b,
-            dtype=dtype, gradients=1, tolerance={"float32": 5e-5, "float16": 1e-2, "bfloat16": 5e-2}[dtype])  # fmt: skip
+    tolerance = {"float32": 5e-5, "float16": 1e-2, "bfloat16": 5e-2}[dtype]
+    compare(lambda *xs: F.layer_norm(xs[0], (170,), *xs[1:]), lambda *xs: TF.layer_norm(xs[0], (170,), *xs[1:]),
+            x, w, b, dtype=dtype, gradients=1, tolerance=tolerance)  # fmt: skip
     compare(lambda x, w: F.rms_norm(x, (170,), w), lambda x, w: TF.rms_norm(x, (170,), w), x, w,
-            dtype=dtype, gradients=1, tolerance={"float32": 5e-5, "float16": 1e-2, "bfloat16": 5e-2}[dtype])  # fmt: skip
+            dtype=dtype, gradients=1, tolerance=tolerance)  # fmt: skip
 
 
 def test_half_precision_with_float32_parameters():
@@ -86,8 +100,8 @@ def test_one_kernel_forward_and_two_backward(dtype):
 
 X = np.zeros(5, np.float32)
 REFUSED = [
-    (X, (3,), ()), (X, (5,), (np.ones(4, np.float32),)), (X.astype(np.int64), (5,), ()), (X, (), ()), (X, (5,), (np.ones(5),)),
-    (X, (2, 5), ()),
+    (X, (3,), ()), (X, (5,), (np.ones(4, np.float32),)), (X.astype(np.int64), (5,), ()), (X, (), ()),
+    (X, (5,), (np.ones(5),)), (X, (2, 5), ()),
 ]  # fmt: skip
 
 
@@ -95,6 +109,9 @@ REFUSED = [
 def test_refused_as_pytorch_does(x: np.ndarray, shape: tuple, parameters: tuple):
     ours, theirs = pair(x, track=False)
     pairs = [pair(p, track=False) for p in parameters]
-    same_error(lambda: F.layer_norm(ours, shape, *(p[0] for p in pairs)), lambda: TF.layer_norm(theirs, shape, *(p[1] for p in pairs)))
+    same_error(
+        lambda: F.layer_norm(ours, shape, *(p[0] for p in pairs)),
+        lambda: TF.layer_norm(theirs, shape, *(p[1] for p in pairs)),
+    )
     if x.dtype == np.float32 and shape in [(3,), ()]:
         same_error(lambda: F.rms_norm(ours, shape), lambda: TF.rms_norm(theirs, shape))

@@ -16,6 +16,7 @@ import harness  # noqa: E402
 
 FLOATS = (ts.float32, ts.float64, ts.float16, ts.bfloat16)
 REFUSALS = (RuntimeError, TypeError, NotImplementedError, ValueError)
+NO_MATMUL_OF_BOOL = "matrix multiplication of bool"
 NAMES = sorted(operators())
 
 

@@ -28,11 +28,17 @@ def test_values_and_gradients(name: str, shape: tuple[int, ...]):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_dtypes(name: str, dtype: str, dim: int):
-    compare(getattr(F, name), getattr(TF, name), RANDOM.standard_normal((40, 130)) * 4, dtype=dtype, dim=dim, gradients=1)
+    compare(
+        getattr(F, name), getattr(TF, name), RANDOM.standard_normal((40, 130)) * 4, dtype=dtype, dim=dim, gradients=1
+    )
 
 
 def test_other_layouts():
-    for array in (RANDOM.standard_normal((6, 5)).T, RANDOM.standard_normal((6, 10, 4))[::2, ::3], RANDOM.standard_normal((4, 5, 6)).transpose(2, 0, 1)):
+    for array in (
+        RANDOM.standard_normal((6, 5)).T,
+        RANDOM.standard_normal((6, 10, 4))[::2, ::3],
+        RANDOM.standard_normal((4, 5, 6)).transpose(2, 0, 1),
+    ):
         for dim in range(array.ndim):
             for name in NAMES:
                 compare(getattr(F, name), getattr(TF, name), array, dim=dim)
@@ -45,9 +51,16 @@ def test_another_dtype_is_computed_in(name: str):
         mine = getattr(F, name)(ts.tensor(array), dim=1, dtype=ours)
         expected = getattr(TF, name)(torch.tensor(array), dim=1, dtype=theirs)
         assert mine.dtype is ours
-        np.testing.assert_allclose(numbers(mine), numbers(expected), rtol=2e-3 if ours is ts.float16 else 1e-12, atol=1e-3 if ours is ts.float16 else 0)
+        np.testing.assert_allclose(
+            numbers(mine),
+            numbers(expected),
+            rtol=2e-3 if ours is ts.float16 else 1e-12,
+            atol=1e-3 if ours is ts.float16 else 0,
+        )
     whole = getattr(F, name)(ts.tensor([1, 2, 3]), dim=0, dtype=ts.float32)
-    np.testing.assert_allclose(numbers(whole), numbers(getattr(TF, name)(torch.tensor([1, 2, 3]), dim=0, dtype=torch.float32)), rtol=1e-6)
+    np.testing.assert_allclose(
+        numbers(whole), numbers(getattr(TF, name)(torch.tensor([1, 2, 3]), dim=0, dtype=torch.float32)), rtol=1e-6
+    )
 
 
 def test_without_an_axis():
@@ -61,7 +74,10 @@ def test_without_an_axis():
 @pytest.mark.parametrize("name", NAMES)
 def test_infinities_and_nan(name: str):
     inf = float("inf")
-    rows = np.array([[-inf, -inf, -inf], [-inf, 0, 1], [inf, 0, 1], [float("nan"), 0, 1], [1e4, -1e4, 0], [3e38, -3e38, 0]], np.float32)
+    rows = np.array(
+        [[-inf, -inf, -inf], [-inf, 0, 1], [inf, 0, 1], [float("nan"), 0, 1], [1e4, -1e4, 0], [3e38, -3e38, 0]],
+        np.float32,
+    )
     for dim in (0, 1):
         mine, expected = getattr(F, name)(ts.tensor(rows), dim=dim), getattr(TF, name)(torch.tensor(rows), dim=dim)
         np.testing.assert_allclose(mine.numpy(), expected.numpy(), rtol=1e-6)
@@ -87,9 +103,10 @@ def test_functions_and_methods():
         np.testing.assert_array_equal(function(x, dim=-1).numpy(), getattr(F, function.__name__)(x, dim=1).numpy())
 
 
-def test_refused_as_pytorch_does():
-    for name in ("softmax", "log_softmax"):
-        same_error(lambda: getattr(F, name)(ts.tensor([1, 2]), dim=0), lambda: getattr(TF, name)(torch.tensor([1, 2]), dim=0))
-        same_error(lambda: getattr(F, name)(ts.zeros(2), dim=1), lambda: getattr(TF, name)(torch.zeros(2), dim=1))
-        with pytest.raises(TypeError, match="must be Tensor, not list"):
-            getattr(F, name)([1.0], dim=0)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_refused_as_pytorch_does(name: str):
+    ours, theirs = getattr(F, name), getattr(TF, name)
+    same_error(lambda: ours(ts.tensor([1, 2]), dim=0), lambda: theirs(torch.tensor([1, 2]), dim=0))
+    same_error(lambda: ours(ts.zeros(2), dim=1), lambda: theirs(torch.zeros(2), dim=1))
+    with pytest.raises(TypeError, match="must be Tensor, not list"):
+        ours([1.0], dim=0)

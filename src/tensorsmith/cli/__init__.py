@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -48,28 +49,30 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line (sys.argv by default); the exit code."""
-    parser = make_parser()
+    command = "tensorsmith"
     try:
+        parser = make_parser()
         options = parser.parse_args(argv)
-    except SystemExit as leaving:  # argparse prints help or the mistake itself
-        return int(leaving.code or 0)
-    if options.version:
-        from importlib.metadata import version
+        if options.version:
+            from importlib.metadata import version
 
-        print(f"tensorsmith {version('tensorsmith')}")
-        return 0
-    if options.command is None:
-        parser.print_help()
-        return 2
-    try:
+            print(f"tensorsmith {version('tensorsmith')}")
+            return 0
+        if options.command is None:
+            parser.print_help()
+            return 2
+        command += f" {options.command}"
         code = int(options.run(options))
         sys.stdout.flush()
         return code
+    except SystemExit as leaving:  # argparse has printed the help, or the mistake
+        return int(leaving.code or 0)
     except UsageError as mistake:
-        print(f"tensorsmith {options.command}: {' '.join(str(mistake).split())}", file=sys.stderr)
+        print(f"{command}: {' '.join(str(mistake).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\ntensorsmith {options.command}: interrupted; nothing was left half written", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second Ctrl-C finds nothing left to stop
+        print(f"{command}: interrupted; no file was left half written", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe went away (`| head`): nothing more can be said to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -133,13 +133,19 @@ def load_parts(source: str) -> tuple[Images, Images]:
     try:
         train, test = IdxImages(source, train=True), IdxImages(source, train=False)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--data {source}: {error}") from error
+        raise UsageError(f"--data {source}: {_without_function_name(str(error))}") from error
     if train.images.shape[1:] != test.images.shape[1:]:
         sizes = "x".join(map(str, train.images.shape[2:])), "x".join(map(str, test.images.shape[2:]))
         raise UsageError(f"--data {source}: training images are {sizes[0]}, test images {sizes[1]}")
     if len(test.classes) > len(train.classes):
         raise UsageError(f"--data {source}: the test part has {len(test.classes)} classes, training {len(train.classes)}")
     return train, test
+
+
+def _without_function_name(message: str) -> str:
+    """A library's message without the function that it names first."""
+    head, colon, rest = message.partition(": ")
+    return rest if colon and head.isidentifier() else message
 
 
 def check_output(path: str) -> None:

@@ -8,6 +8,7 @@ captured leaves are set after each run as the function set them.
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -88,12 +89,37 @@ class Specialisation:
         self.tracer = tracer = Tracer()
         stand_ins = [self.stand_in(t) for t in arguments]
         with tracer:
-            args, kwargs = unflatten(nest, stand_ins)
-            result = function(*args, **kwargs)
-            tensors, self.result_nest = flatten(result, "result")
-            self.collect(arguments, stand_ins, tensors)
+            results = self.trace(function, nest, stand_ins)
+            self.collect(arguments, stand_ins, results)
+            for tensor in results:
+                tensor.node = None  # let go of the recorded graph: real results take their place
+            del results, tensor
+            self.escaped = self.find_escaped(stand_ins)
         self.operation = _Traced(name, tracer)
         self.runs = 0
+
+    def trace(self, function: Callable, nest: Any, stand_ins: list[Tensor]) -> list[Tensor]:
+        """Run the function once; the tensors of its result."""
+        args, kwargs = unflatten(nest, stand_ins)
+        tensors, self.result_nest = flatten(function(*args, **kwargs), "result")
+        return tensors
+
+    def find_escaped(self, stand_ins: list[Tensor]) -> list[tuple[Tensor, int]]:
+        """Traced tensors that somebody still holds (a new optimiser state, say), as outputs: the first run makes them real.
+
+        By now nothing of the trace refers to a traced tensor but the arguments' stand-ins.
+        """
+        known = {id(t) for t in stand_ins}
+
+        def alive() -> list[Tensor]:
+            return [t for t in (ref() for ref in self.tracer.made) if t is not None and id(t) not in known]
+
+        if alive():
+            gc.collect()
+        outputs = list(self.tracer.graph.outputs)
+        found = [(t, self.output(self.tracer.value(t), outputs)) for t in alive()]
+        self.tracer.graph.outputs = tuple(outputs)
+        return found
 
     def stand_in(self, tensor: Tensor) -> Tensor:
         """A tensor without data in an argument's place; it is the same leaf to autograd."""
@@ -138,14 +164,6 @@ class Specialisation:
         for current in tracer.storages.values():  # the trace itself wrote nothing
             if current.owner is not None and current.writes:
                 current.storage.version -= current.writes
-        keep = {id(t) for t in results}
-        keep |= {id(leaf.state.grad) for leaf, _ in tracer.captured if leaf.state is not None}
-        graph.outputs = tuple(outputs)
-        self.escaped = [
-            (t, self.output(tracer.value(t), outputs))
-            for t in (ref() for ref in tracer.made)
-            if t is not None and id(t) not in keep and not any(t is s for s in stand_ins) and _is_held(t)
-        ]
         graph.outputs = tuple(outputs)
 
     def leaves(self, arguments: list[Tensor], stand_ins: list[Tensor]) -> list[tuple[Tensor, Any]]:
@@ -295,13 +313,6 @@ def _argument(layout: Layout) -> Any:
 def _is_released(tensor: Tensor) -> bool:
     node = tensor.node
     return node is None or getattr(node, "saved", ()) is None
-
-
-def _is_held(tensor: Tensor) -> bool:
-    """Whether somebody besides the trace holds a traced tensor."""
-    import sys
-
-    return sys.getrefcount(tensor) > 4
 
 
 class Compiled:

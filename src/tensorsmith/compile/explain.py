@@ -33,6 +33,7 @@ from tensorsmith.runtime.plan import build_plan
 from tensorsmith.runtime.steps import ANCHOR_STEPS, KernelStep, Request, fused_step
 from tensorsmith.scalar.expression import Expr, arity, derivative, evaluate, input_name, to_text
 from tensorsmith.scalar.lift import lift
+from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -197,7 +198,7 @@ def explain_steps(graph: Graph, inputs: Sequence[Strided | None]) -> list[Explai
     """The steps of the plan that runs a graph over inputs that lie as given."""
     settled = build_plan(graph, inputs).graph  # with the copies that its steps turned out to need
     placed = {node: seen for node, seen in zip(settled.inputs, inputs) if seen is not None}
-    fusion = fuse(settled, placed, {})
+    fusion = fuse(settled, placed, {}, LIBRARY_CALLS)
     steps: list[ExplainedStep] = []
     for group in fusion.groups:
         if all(node.numel == 0 for node in group.roots):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorsmith.core import views
+from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.eager import dispatch, fast
@@ -22,6 +23,7 @@ from tensorsmith.eager.entries import elementwise_strides
 from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry, view_value, written_value
 from tensorsmith.eager.operator import Kind, Operation, scalar_dtype
 from tensorsmith.eager.record import recorder
+from tensorsmith.ir.build import full
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, copy_into
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
@@ -245,6 +247,11 @@ class Tracer:
             result.__dict__["_traced"] = (self, self.storages[id(source.storage)].writes, value)
         self.made.append(weakref.ref(result))
         return result
+
+    def blank(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Tensor:
+        """A tensor that the function makes and then writes; it starts as zeros."""
+        node = full(self.graph, shape, 0, dtype)
+        return self.tensor(node, node, Strided(shape, strides or contiguous_strides(shape)), None)
 
     # --- what cannot be traced --------------------------------------------------------------------------------------
 

@@ -26,8 +26,36 @@ class Dropout(_Dropout):
         return F.dropout(input, self.p, self.training, self.inplace)
 
 
+class Dropout1d(_Dropout):
+    """While training: whole channels of (N, C, L) or (C, L) 0 with probability p, the others divided by 1 - p."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return F.dropout1d(input, self.p, self.training, self.inplace)
+
+
+class Dropout2d(_Dropout):
+    """While training: whole channels of (N, C, H, W) 0 with probability p, the others divided by 1 - p."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return F.dropout2d(input, self.p, self.training, self.inplace)
+
+
+class Dropout3d(_Dropout):
+    """While training: whole channels of (N, C, D, H, W) 0 with probability p, the others divided by 1 - p."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return F.dropout3d(input, self.p, self.training, self.inplace)
+
+
 class AlphaDropout(_Dropout):
     """Dropout for SELU networks: keeps mean and variance (Klambauer et al., 2017)."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        return F.alpha_dropout(input, self.p, self.training)
+        return F.alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """AlphaDropout of whole channels (axis 1)."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

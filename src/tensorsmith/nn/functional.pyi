@@ -140,6 +140,8 @@ def nll_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """-w_t x_t: the loss of log-probabilities x (C), (N, C) or (N, C, d1, ...) at labels t."""
+def pad(input: Tensor, pad: Sequence[int], mode: str = 'constant', value: float | None = None) -> Tensor:
+    """Padded at both ends of the last axes: (last low, last high, next-to-last low, ...); negative widths cut."""
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, weight x elsewhere; weight has one element, or one for every channel (axis 1)."""
 def relu(input: Tensor, inplace: bool = False) -> Tensor:

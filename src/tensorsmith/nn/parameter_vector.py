@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
 from tensorsmith.tensor.tensor import Tensor
+
+_join = Operator(
+    "parameters_to_vector", lambda *nodes: build.concat([build.reshape(x, (x.numel,)) for x in nodes], 0), fresh=True
+)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """The elements of all parameters, one after the other, as one vector; gradients flow through."""
-    from tensorsmith.ops import views
-
-    flat = [parameter.reshape(-1) for parameter in parameters]  # type: ignore[attr-defined]
-    return views.cat(flat)  # type: ignore[attr-defined]
+    found = list(parameters)
+    if not found:
+        raise ValueError("parameters_to_vector: there are no parameters")
+    return _join(*found)
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
@@ -21,7 +27,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     Raises TypeError for anything but a tensor, ValueError where the vector is too short.
     """
     if not isinstance(vec, Tensor):
-        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}".replace("torch", "tensorsmith"))
+        raise TypeError(f"vector_to_parameters: expected a Tensor, but got: {type(vec).__name__}")
     start = 0
     for parameter in parameters:
         count = parameter.numel()

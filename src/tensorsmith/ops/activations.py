@@ -44,7 +44,7 @@ def _run(
     operator: Operator, written: InplaceOperation, x: Tensor, inplace: bool, attrs: dict[str, Any],
     from_result: bool = True,
 ) -> Tensor:  # fmt: skip
-    """The activation of a tensor. from_result: the gradient needs the result alone, so the input may be written over."""
+    """The activation of a tensor. from_result: the gradient needs the result alone; the input may be written over."""
     need_tensor(operator.name, x)
     if not inplace:
         return call(operator, (x,), attrs)
@@ -53,7 +53,7 @@ def _run(
     return written(x, **attrs)
 
 
-# --- relu and its relatives --------------------------------------------------------------------------------------------
+# --- relu and its relatives -------------------------------------------------------------------------------------------
 
 
 def _relu(x: Node) -> Node:
@@ -134,7 +134,9 @@ _leaky_in_place = _in_place(_leaky_operator)
 @_activation
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:  # noqa: A002
     """x where positive, negative_slope x elsewhere."""
-    return _run(_leaky_operator, _leaky_in_place, input, inplace, {"negative_slope": negative_slope}, negative_slope >= 0)
+    return _run(
+        _leaky_operator, _leaky_in_place, input, inplace, {"negative_slope": negative_slope}, negative_slope >= 0
+    )
 
 
 def _elu(x: Node, alpha: float, scale: float, input_scale: float) -> Node:
@@ -144,7 +146,12 @@ def _elu(x: Node, alpha: float, scale: float, input_scale: float) -> Node:
 
 
 def _elu_gradient(
-    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], alpha: float, scale: float, input_scale: float
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    grads: Sequence[Node],
+    alpha: float,
+    scale: float,
+    input_scale: float,
 ) -> list[Node]:
     # From the result: alpha scale e**(input_scale x) = y + alpha scale.
     y, grad = outputs[0], grads[0]
@@ -206,7 +213,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return _run(_threshold_operator, _threshold_in_place, input, inplace, attrs, value <= threshold)
 
 
-# --- smooth ones -------------------------------------------------------------------------------------------------------
+# --- smooth ones ------------------------------------------------------------------------------------------------------
 
 _silu_operator = _operator("silu", "silu_cpu", composites.silu)
 _silu_in_place = _in_place(_silu_operator)
@@ -308,8 +315,7 @@ def tanhshrink(input: Tensor) -> Tensor:  # noqa: A002
     return call(_tanhshrink_operator, (need_tensor("tanhshrink", input),), {})
 
 
-# --- piecewise ones ----------------------------------------------------------------------------------------------------
-
+# --- piecewise ones ---------------------------------------------------------------------------------------------------
 
 
 def _hardsigmoid_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node]) -> list[Node]:
@@ -366,7 +372,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     return call(_softshrink_operator, (input,), {"lambd": lambd})
 
 
-# --- with a parameter or a gate -----------------------------------------------------------------------------------------
+# --- with a parameter or a gate ---------------------------------------------------------------------------------------
 
 
 def _glu(x: Node, dim: int) -> Node:
@@ -430,4 +436,3 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
 # The table has sigmoid and tanh already; `nn.functional` has them too.
 for _name in ("sigmoid", "tanh"):
     _activation(TABLE[_name].function)
-

@@ -2,8 +2,9 @@
 
     public function ──> Operators ──> scalar functions and primitives of their graphs
 
-Nothing is run: globals, closures and attributes of modules that the code names are looked up. An object that is named but
-never reached at run time counts too, so what is found is an upper bound: never less than what the operator uses.
+Nothing is run: globals, closures and attributes of modules that the code names are looked up. What is named but never
+reached at run time counts too: more may be found than one call uses. Python's own operators on nodes (`x * y`) are not
+counted: every target has them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _GRAPHS = ("tensorsmith.ops.", "tensorsmith.ir.build", "tensorsmith.scalar.funct
 _NOT_COMPUTING = (
     "tensorsmith.ops.registry", "tensorsmith.ops.checks", "tensorsmith.ops.shortcut", "tensorsmith.ops.inplace",
 )  # fmt: skip
-_CONVERSIONS = {"as_operand", "tensor", "as_tensor", "from_numpy", "scalar_tensor", "array_of", "copy_array", "operand_dtype", "check_dtypes"}
+_CONVERSIONS = {
+    "as_operand", "tensor", "as_tensor", "from_numpy", "scalar_tensor", "array_of", "copy_array", "operand_dtype",
+    "check_dtypes",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ With the class axis c, labels t and weights w,
                     = -sum_c w_c q_c log_softmax(x)_c   for probabilities q
 
 A mean divides by the sum of the weights of the labels (by the number of rows for probabilities). Rows whose label is
-`ignore_index` count for nothing. The forward pass picks x_t by its position and does the rest of a row in one kernel; the
-backward pass computes the softmax again, in one kernel, so that nothing of the size of x is kept.
+`ignore_index` count for nothing. The forward pass picks x_t by its position and does the rest of a row in one kernel;
+the backward pass computes the softmax again, in one kernel, so that nothing of the size of x is kept.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _result_shape(x: Node, target: Node) -> tuple[int, ...]:
     return () if x.ndim == 1 else target.shape
 
 
-# --- nll_loss ----------------------------------------------------------------------------------------------------------
+# --- nll_loss ---------------------------------------------------------------------------------------------------------
 
 
 def _nll(x: Node, target: Node, *weight: Node, mode: str, ignore_index: int) -> Node:
@@ -137,12 +137,10 @@ def _nll_gradient(
 _nll_operator = Operator("nll_loss", _nll, _nll_gradient)
 
 
-# --- cross entropy with labels -----------------------------------------------------------------------------------------
+# --- cross entropy with labels ----------------------------------------------------------------------------------------
 
 
-def _cross_entropy(
-    x: Node, target: Node, *weight: Node, mode: str, ignore_index: int, smoothing: float
-) -> Node:
+def _cross_entropy(x: Node, target: Node, *weight: Node, mode: str, ignore_index: int, smoothing: float) -> Node:
     need_floating("log_softmax_lastdim_kernel_impl" if x.ndim < 3 else "log_softmax_kernel_impl", x.dtype)
     labels = _Labels(x, target, weight[0] if weight else None, ignore_index)
     axis, picked, rows = (labels.axis,), wide(labels.pick(x)), wide(x)
@@ -196,7 +194,7 @@ def _cross_entropy_gradient(
 _cross_entropy_operator = Operator("cross_entropy", _cross_entropy, _cross_entropy_gradient)
 
 
-# --- cross entropy with probabilities ----------------------------------------------------------------------------------
+# --- cross entropy with probabilities ---------------------------------------------------------------------------------
 
 
 def _mixed(target: Node, smoothing: float, classes: int) -> Node:
@@ -244,10 +242,12 @@ def _prob_gradient(
     return parts + [None] * len(weight)
 
 
-_prob_operator = Operator("cross_entropy_of_probabilities", _prob_cross_entropy, _prob_gradient, node_name="CrossEntropy")
+_prob_operator = Operator(
+    "cross_entropy_of_probabilities", _prob_cross_entropy, _prob_gradient, node_name="CrossEntropy"
+)
 
 
-# --- what users call ---------------------------------------------------------------------------------------------------
+# --- what users call --------------------------------------------------------------------------------------------------
 
 
 def _check_labels(input: Tensor, target: Tensor, weight: Tensor | None) -> None:  # noqa: A002
@@ -280,13 +280,11 @@ def _check_labels(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
     if weight is not None:
         if weight.layout.shape != (classes,):
             raise RuntimeError(
-                f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of "
-                f"shape: {list(weight.layout.shape)}"
+                f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor "
+                f"of shape: {list(weight.layout.shape)}"
             )
         if weight.dtype is not input.dtype:
-            raise RuntimeError(
-                f"expected scalar type {type_name(input.dtype)} but found {type_name(weight.dtype)}"
-            )
+            raise RuntimeError(f"expected scalar type {type_name(input.dtype)} but found {type_name(weight.dtype)}")
 
 
 def _no_weight_gradient(weight: Tensor | None) -> None:
@@ -315,7 +313,8 @@ def cross_entropy(
 
     input: (C), (N, C) or (N, C, d1, ...). target: int64 labels without the class axis, or probabilities in the shape of
     the input. weight (C). label_smoothing mixes the target with the uniform distribution. Half precision is computed in
-    float32. Raises IndexError for a label out of range, ValueError and RuntimeError for shapes and dtypes that do not fit.
+    float32. Raises IndexError for a label out of range, ValueError and RuntimeError for shapes and dtypes that do not
+    fit.
     """
     if weight is None and size_average is None and reduce is None:
         attrs = ("mode", reduction), ("ignore_index", ignore_index), ("smoothing", label_smoothing)

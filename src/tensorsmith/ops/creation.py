@@ -17,6 +17,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.registry import public
 from tensorsmith.runtime.steps import array_at
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Device, Tensor, empty_tensor, make_tensor
 
@@ -72,6 +73,13 @@ def from_numpy(array: np.ndarray) -> Tensor:
     layout = layout_of(dtype, array.shape, strides)
     ptr = array.__array_interface__["data"][0]
     return make_tensor(layout, Storage.foreign(ptr, layout.extent * dtype.itemsize, array), ptr)
+
+
+def blank_tensor(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
+    """A new tensor to be written by operators; while a function is traced, one without memory like every other result."""
+    if modes.tracer is not None:
+        return modes.tracer.blank(dtype, shape, strides)
+    return empty_tensor(dtype, shape, strides)
 
 
 def copy_array(array: np.ndarray, dtype: DType | None = None) -> Tensor:
@@ -221,7 +229,7 @@ def empty(
 ) -> Tensor:  # fmt: skip
     """A tensor whose memory holds anything."""
     check_device(device)
-    return _finish(empty_tensor(dtype or get_default_dtype(), shape_of("empty", size)), requires_grad)
+    return _finish(blank_tensor(dtype or get_default_dtype(), shape_of("empty", size)), requires_grad)
 
 
 @public("creation", method=False)
@@ -235,7 +243,7 @@ def empty_strided(
         raise ValueError(f"empty_strided: dimensionality of sizes ({len(size)}) must match strides ({len(stride)})")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"empty_strided: strides must not be negative, got {list(stride)}")
-    return _finish(empty_tensor(dtype or get_default_dtype(), shape_of("empty_strided", tuple(size)), tuple(stride)),
+    return _finish(blank_tensor(dtype or get_default_dtype(), shape_of("empty_strided", tuple(size)), tuple(stride)),
                    requires_grad)  # fmt: skip
 
 
@@ -246,7 +254,7 @@ def _like(name: str, value: Any) -> None:
     ) -> Tensor:  # fmt: skip
         check_device(device)
         strides = _like_strides(input)
-        result = empty_tensor(dtype or input.dtype, input.layout.shape, strides)
+        result = blank_tensor(dtype or input.dtype, input.layout.shape, strides)
         if value is not None:
             result.fill_(value)  # type: ignore[attr-defined]
         return _finish(result, requires_grad)
@@ -273,7 +281,7 @@ def full_like(
 ) -> Tensor:  # fmt: skip
     """A tensor like another, filled with one value."""
     check_device(device)
-    result = empty_tensor(dtype or input.dtype, input.layout.shape, _like_strides(input))
+    result = blank_tensor(dtype or input.dtype, input.layout.shape, _like_strides(input))
     result.fill_(fill_value)  # type: ignore[attr-defined]
     return _finish(result, requires_grad)
 

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,7 +27,7 @@ from tensorsmith.scalar import functions as scalar_functions
 from tensorsmith.scalar.algebra import apply
 from tensorsmith.scalar.expression import derivative, to_text, variable
 from tensorsmith.scalar.table import TABLE, Fn, Row, Typing
-from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
+from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS, LIBRARY_NAMES, VECTORISED
 from tensorsmith.targets.cuda.scalars import RENDERINGS as CUDA
 from tensorsmith.tensor.tensor import Tensor
 
@@ -59,8 +60,14 @@ def how_computed(entry: Public, found: Anatomy) -> str:
         return "own kernel (matrix product)"
     if _INDEXING & set(found.primitives):
         return "own kernel (indexing)"
-    through = sorted(fn.value for fn in LIBRARY_CALLS & set(found.functions))
-    return f"own kernel; {', '.join(through)} through libm" if through else "own kernel"
+    return "own kernel" if not LIBRARY_CALLS & set(found.functions) else "library call (NumPy)"
+
+
+def scalar_code(fn: Fn) -> str:
+    """How the CPU computes a scalar function in float32."""
+    if fn in LIBRARY_CALLS:
+        return "NumPy"
+    return "C library, lane by lane" if fn in LIBRARY_NAMES and fn not in VECTORISED else "vector code"
 
 
 def gradient_rule(entry: Public, found: Anatomy) -> str:
@@ -73,7 +80,7 @@ def gradient_rule(entry: Public, found: Anatomy) -> str:
 
 
 def cuda_rendering(entry: Public, found: Anatomy) -> str:
-    """Whether the kernels have a CUDA text: "yes", what is missing, or "—" where the target has no way to run it yet."""
+    """Whether the kernels have a CUDA text: "yes", what is missing, or "—" where the target cannot run it yet."""
     if entry.kind in ("view", "library") or not found.operators or set(found.primitives) - _IN_SPECS:
         return "—"
     missing = sorted(fn.value for fn in set(found.functions) - set(CUDA))
@@ -103,17 +110,15 @@ def operators_page(entries: Sequence[Public] | None = None) -> str:
         "",
         _GENERATED,
         "",
-        f"{len(entries)} public operators, of which "
-        + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda x: (-x[1], x[0])))
-        + ".",
-        "Gradients: " + ", ".join(f"{n} {rule}" for rule, n in sorted(gradients.items(), key=lambda x: (-x[1], x[0]))) + ".",
+        f"{len(entries)} public operators: {_counted(kinds)}.",
+        f"Gradients: {_counted(gradients)}.",
         "",
-        "* **Computed**: *own kernel*: compiled from the operator's graph; *view*: strides, no work; *library call*: a NumPy "
-        "routine; *composite*: calls other operators; *memory*: only allocates or copies.",
-        "* **Gradient**: *derived* from the graph; *own rule* where the derived one is slower or less exact (tests compare the "
-        "two); *of its parts* for a composite.",
-        "* **CUDA**: *yes* where every scalar function of its kernels has a CUDA rendering; — where that target has no launch "
-        "path for it yet. Tensors live on the CPU.",
+        "* **Computed**: *own kernel*: compiled from the operator's graph; *view*: strides, no work; *library call*: a "
+        "NumPy routine; *composite*: calls other operators; *memory*: only allocates or copies.",
+        "* **Gradient**: *derived* from the graph; *own rule* where the derived one is slower or less exact (tests "
+        "compare the two); *of its parts* for a composite.",
+        "* **CUDA**: *yes* where every scalar function of its kernels has a CUDA rendering; — where that target has no "
+        "launch path for it yet. Tensors live on the CPU.",
         "* **ONNX**: not yet, for all of them.",
         "* **ULP**: the accuracy bound of a scalar function in float32; — for what is composed of several.",
         "",
@@ -152,28 +157,31 @@ def _methods_only(entries: Iterable[Public]) -> list[str]:
     return ["## Of Tensor only", "", *_table(cells)]
 
 
-# ----------------------------------------------------------------------------------------------------------- the scalars
+# ---------------------------------------------------------------------------------------------------------- the scalars
 
 
 _TYPINGS = {
     Typing.SAME: "as its operands",
-    Typing.FLOAT: "float; integers become the default float",
+    Typing.FLOAT: "float",
     Typing.BOOL: "bool",
     Typing.INTEGER: "integers and bool only",
     Typing.SELECT: "as the values chosen",
 }
-_ARGUMENTS = "xyz"
 
 
 def _formula(row: Row) -> str:
     return summary(getattr(scalar_functions, row.name))
 
 
+def _arguments(row: Row) -> list[str]:
+    return list(inspect.signature(getattr(scalar_functions, row.name)).parameters)
+
+
 def derivatives(row: Row) -> list[str]:
-    """The partial derivatives as text, one an argument; "0" where it is zero everywhere."""
-    arguments = [variable(i) for i in range(row.arity)]
-    whole = apply(row.fn, *arguments)
-    return [to_text(derivative(whole, i)).replace("\n", "; ") for i in range(row.arity)]
+    """The partial derivatives as text, one an argument."""
+    names = _arguments(row)
+    whole = apply(row.fn, *(variable(i) for i in range(row.arity)))
+    return [to_text(derivative(whole, i), names.__getitem__) for i in range(row.arity)]
 
 
 def scalar_page() -> str:
@@ -187,34 +195,39 @@ def scalar_page() -> str:
         f"{len(TABLE)} functions: "
         + ", ".join(f"{counts[typing]} {typing.name.lower()}" for typing in Typing if counts[typing])
         + f"; {sum(row.differentiable for row in TABLE.values())} differentiable.",
-        "Every row is a function `ts.scalar.NAME` of numbers, `Scalar`, `Dual` and expressions; kernels compute it on tensors.",
+        "Each is `ts.scalar.NAME` on numbers, `Scalar`, `Dual` and expressions, and an operator on tensors.",
         "",
-        "* **Result**: the dtype on tensors.",
+        "* **Result**: the dtype on tensors; *float*: integers become the default floating dtype.",
         "* **ULP**: the bound on the error of the float32 kernel, in units in the last place; 0 is correctly rounded.",
-        "* **Derivative**: with respect to each argument, as `ts.scalar.derivative` writes it; `—` where it is zero everywhere.",
+        "* **On the CPU**: how kernels compute it in float32.",
+        "* **Derivative**: with respect to each argument, by `ts.scalar.derivative`; — where it is zero everywhere.",
         "",
     ]
-    cells = [["Function", "Value", "Result", "ULP", "Method", "Derivative"]]
+    cells = [["Function", "Value", "Result", "ULP", "On the CPU", "Method", "Derivative"]]
     long: list[str] = []
     for row in TABLE.values():
-        arguments = ", ".join(_ARGUMENTS[: row.arity])
+        arguments = _arguments(row)
         partials = derivatives(row) if row.differentiable else []
-        shown = ", ".join(f"`{text}`" for text in partials)
-        if len(shown) > 160:
+        shown = ", ".join(f"`{text}`" for text in partials) or "—"
+        if len(shown) > 160 or "\n" in shown:
             shown = "below"
             long += [f"### {row.name}", "", "```text"]
-            for name, text in zip(_ARGUMENTS, partials):
-                parts = text.split("; ")
-                long += [f"d/d{name}:" + (f" {parts[0]}" if len(parts) == 1 else "")]
-                long += [f"    {part}" for part in parts] if len(parts) > 1 else []
+            for name, text in zip(arguments, partials):
+                parts = text.split("\n")
+                long += [f"d/d{name}:", *(f"    {part}" for part in parts)]
             long += ["```", ""]
+        called = f"`{row.name}({', '.join(arguments)})`"
         cells.append(
-            [f"`{row.name}({arguments})`", _formula(row), _TYPINGS[row.typing], f"{row.ulp:g}", row.source, shown or "—"]
+            [called, _formula(row), _TYPINGS[row.typing], f"{row.ulp:g}", scalar_code(row.fn), row.source, shown]
         )
     return "\n".join([*lines, *_table(cells), "", "## Longer derivatives", "", *long]).rstrip() + "\n"
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items(), key=lambda x: (-x[1], x[0])))
 
 
 def _table(cells: Sequence[Sequence[str]]) -> list[str]:

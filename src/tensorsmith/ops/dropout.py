@@ -1,7 +1,7 @@
 """Dropout: elements, or whole channels, set to zero at random while training.
 
-The random bits of element i are a function of (key, offset + i) (Philox), and the two numbers are operands. So one kernel
-makes the bits, compares and scales, no mask is stored, and the backward pass makes the same bits again.
+The random bits of element i are a function of (key, offset + i) (Philox), and the two numbers are operands. So one
+kernel makes the bits, compares and scales, no mask is stored, and the backward pass makes the same bits again.
 """
 
 from __future__ import annotations
@@ -120,11 +120,16 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 
 @_dropout_family
 def feature_alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False  # noqa: A002
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,  # noqa: A002
 ) -> Tensor:
     """`alpha_dropout` of whole channels (axis 1)."""
     _check_probability(p)
-    return _run(_alpha_operator, _alpha_in_place, need_tensor("feature_alpha_dropout", input), p, training, inplace, True)
+    return _run(
+        _alpha_operator, _alpha_in_place, need_tensor("feature_alpha_dropout", input), p, training, inplace, True
+    )
 
 
 def _channel_dropout(name: str, dims: int) -> None:
@@ -136,20 +141,20 @@ def _channel_dropout(name: str, dims: int) -> None:
         ndim = input.ndim
         if dims == 1 and ndim not in (2, 3):
             raise RuntimeError(
-                f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input. Note that dropout1d exists to provide "
-                "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional batch "
-                "dimension (i.e. 2D or 3D inputs)."
+                f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input. Note that dropout1d exists to "
+                "provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional "
+                "batch dimension (i.e. 2D or 3D inputs)."
             )
         if dims > 1 and ndim not in (batched - 1, batched):
             warnings.warn(
-                f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a future "
-                "release. To retain the behavior and silence this warning, please use dropout instead.",
+                f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a "
+                "future release. To retain the behavior and silence this warning, please use dropout instead.",
                 stacklevel=2,
             )
         if dims == 2 and ndim == 3:
             warnings.warn(
-                "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired "
-                "- input is interpreted as shape (N, C, L), where C is the channel dim.",
+                "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is "
+                "desired - input is interpreted as shape (N, C, L), where C is the channel dim.",
                 stacklevel=2,
             )
         if dims != 2 and ndim == batched - 1:  # without a batch axis: channels are axis 0
@@ -158,9 +163,7 @@ def _channel_dropout(name: str, dims: int) -> None:
         return _run(DROPOUT, _dropout_in_place, input, p, training, inplace, True)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (
-        f"`dropout` of whole channels of an input with {dims} spatial axes: each is zero with probability p while training."
-    )
+    function.__doc__ = f"While training each channel of an input with {dims} spatial axes is 0 with probability p."
     _dropout_family(function)
 
 

@@ -1,6 +1,6 @@
 """embedding: rows of a table at given positions.
 
-    out[i..., :] = weight[index[i...], :]          dweight[r, :] = sum of the gradients of the rows taken from r
+out[i..., :] = weight[index[i...], :]          dweight[r, :] = sum of the gradients of the rows taken from r
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tensorsmith.ops.checks import need_tensors, type_name
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -39,7 +40,9 @@ def _embedding_gradient(
     if padding >= 0:
         rows = build.where(build.reshape(f.ne(positions, padding), (index.numel, 1)), rows, 0)
     if by_frequency:
-        none, ones = (build.full(graph, (n,), value, weight.dtype) for n, value in ((weight.shape[0], 0), (index.numel, 1)))
+        none, ones = (
+            build.full(graph, (n,), value, weight.dtype) for n, value in ((weight.shape[0], 0), (index.numel, 1))
+        )
         counts = graph.add(Primitive.PUT, (none, positions, ones), axis=0, reduce="add")
         own = graph.add(Primitive.TAKE, (counts, positions), axis=0)
         rows = rows / build.reshape(own, (index.numel, 1))
@@ -72,7 +75,8 @@ def embedding(
 
     padding_idx: a row that gets no gradient. max_norm: rows used are first scaled, in place, to at most this norm.
     scale_grad_by_freq: gradients are divided by how often their row was used.
-    Raises IndexError for a position out of range, NotImplementedError for sparse=True (there are no sparse gradients).
+    Raises IndexError for a position out of range, NotImplementedError for sparse=True where a
+    gradient is recorded (there are no sparse gradients).
     """
     padding = -1
     if padding_idx is not None:
@@ -86,16 +90,16 @@ def embedding(
     except AttributeError:
         need_tensors("embedding", input=input, weight=weight)
         raise
-    if sparse:
-        raise NotImplementedError("embedding: sparse=True, gradients are dense")
+    if sparse and modes.grad and weight.layout.tracked:
+        raise NotImplementedError("embedding: a sparse gradient (sparse=True); gradients are dense")
     if entry is None:
         need_tensors("embedding", input=input, weight=weight)
         if weight.ndim != 2:
             raise RuntimeError("'weight' must be 2-D")
         if input.dtype not in (int64, int32):
             raise RuntimeError(
-                "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-                f"tensorsmith.{type_name(input.dtype)}Tensor instead (while checking arguments for embedding)"
+                "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
+                f"got tensorsmith.{type_name(input.dtype)}Tensor instead (while checking arguments for embedding)"
             )
     if max_norm is not None:
         _renormalise(input, weight, max_norm, norm_type)

@@ -14,11 +14,12 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.conversion import cast_operator, clone_operator, contiguous_operator
+from tensorsmith.ops.creation import blank_tensor
 from tensorsmith.ops.inplace import copy_operation
 from tensorsmith.ops.pointwise import OPERATORS
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import no_grad
-from tensorsmith.tensor.tensor import Tensor, empty_tensor
+from tensorsmith.tensor.tensor import Tensor
 
 for _name, _method in METHODS.items():
     if _name != "detach":  # conversion.detach shares the base's version and refuses nothing
@@ -43,12 +44,12 @@ def _clone(tensor: Tensor, layout: Layout) -> Tensor:
         return clone_operator(tensor)
     if layout.contiguous:
         return contiguous_operator(tensor)
-    target = empty_tensor(layout.dtype, layout.shape, layout.strides)
+    target = blank_tensor(layout.dtype, layout.shape, layout.strides)
     return copy_operation(target, tensor)
 
 
 def _zeros(layout: Layout) -> Tensor:
-    target = empty_tensor(layout.dtype, layout.shape, layout.strides)
+    target = blank_tensor(layout.dtype, layout.shape, layout.strides)
     return copy_operation(target, 0)
 
 

@@ -2,8 +2,8 @@
 
     linear(x, W, b) = x W^T + b
 
-is one matrix product with the bias added where it is written. Gradients are products of the same operands seen transposed,
-so nothing is copied:  dx = g W,  dW = g^T x,  db = sum of the rows of g.
+is one matrix product with the bias added where it is written. Gradients are products of the same operands seen
+transposed, so nothing is copied:  dx = g W,  dW = g^T x,  db = sum of the rows of g.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _linear(x: Node, weight: Node, *rest: Node) -> Node:
             )
         if bias.ndim > 1 or (bias.ndim and bias.shape[0] not in (1, matrix.shape[0])):
             raise RuntimeError(
-                f"The expanded size of the tensor ({matrix.shape[0]}) must match the existing size ({bias.shape[-1]}) at "
-                f"non-singleton dimension 1.  Target sizes: {list(product.shape)}.  Tensor sizes: {list(bias.shape)}"
+                f"The expanded size of the tensor ({matrix.shape[0]}) must match the existing size ({bias.shape[-1]}) "
+                f"at non-singleton dimension 1.  Target sizes: {list(product.shape)}.  Tensor sizes: {list(bias.shape)}"
             )
         product = product + bias
     return build.reshape(product, x.shape[:-1] + weight.shape[:-1])
@@ -111,7 +111,8 @@ def _bilinear(x1: Node, x2: Node, weight: Node, *rest: Node) -> Node:
     for x, size, name, axis in ((x1, n, "input1", 1), (x2, m, "input2", 2)):
         if x.shape[-1] != size:
             raise RuntimeError(
-                f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected {size} (axis {axis})"
+                f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected {size} "
+                f"(axis {axis})"
             )
     first, second = _rows(x1), _rows(x2)
     rows = first.shape[0]

@@ -62,14 +62,19 @@ def _elementwise(name: str, kernel: str | None, formula: Callable[..., Node]) ->
 def _warn_sizes(input: Tensor, target: Tensor) -> None:  # noqa: A002 - PyTorch's name
     if target.layout.shape != input.layout.shape:
         warnings.warn(
-            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely "
-            "lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will "
+            "likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
             stacklevel=3,
         )
 
 
 def _run(
-    operator: Operator, input: Tensor, target: Tensor, weight: Tensor | None, mode: str, attrs: dict[str, Any]  # noqa: A002
+    operator: Operator,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    mode: str,
+    attrs: dict[str, Any],  # noqa: A002
 ) -> Tensor:
     need_tensors(operator.name, input=input, target=target)
     _warn_sizes(input, target)
@@ -157,7 +162,11 @@ _huber = _elementwise("huber_loss", "huber_cpu", _huber_formula)
 
 @_loss
 def huber_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None  # noqa: A002
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,  # noqa: A002
 ) -> Tensor:
     """d**2 / 2 where d = |x - y| <= delta, delta (d - delta / 2) elsewhere; times the weight where given.
 
@@ -168,7 +177,7 @@ def huber_loss(
     return _run(_huber, input, target, weight, reduction_mode(reduction), {"delta": float(delta)})
 
 
-# --- Kullback-Leibler divergence ---------------------------------------------------------------------------------------
+# --- Kullback-Leibler divergence --------------------------------------------------------------------------------------
 
 
 def _divergence(x: Node, target: Node, log_target: bool) -> Node:
@@ -203,7 +212,7 @@ def kl_div(
     return result / input.layout.shape[0] if batch and input.ndim else result
 
 
-# --- binary cross entropy ----------------------------------------------------------------------------------------------
+# --- binary cross entropy ---------------------------------------------------------------------------------------------
 
 _FLOOR = -100.0  # PyTorch's bound of the logarithms, so that a loss stays finite
 

@@ -19,7 +19,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import finfo
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -28,7 +27,6 @@ from tensorsmith.ops.checks import need_floating, need_tensors, type_name
 from tensorsmith.ops.reduction_modes import wide
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
-from tensorsmith.tensor.modes import no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -86,7 +84,11 @@ NORM = Operator("layer_norm", _norm, _norm_gradient)
 
 
 def _check(
-    name: str, kernel: str, input: Tensor, shape: tuple[int, ...], parameters: dict[str, Tensor | None]  # noqa: A002
+    name: str,
+    kernel: str,
+    input: Tensor,
+    shape: tuple[int, ...],
+    parameters: dict[str, Tensor | None],  # noqa: A002
 ) -> None:
     if not shape:
         raise RuntimeError(
@@ -105,8 +107,8 @@ def _check(
     if input.layout.shape[len(input.layout.shape) - len(shape) :] != shape or input.ndim < len(shape):
         star = ", " if name == "layer_norm" else ""
         raise RuntimeError(
-            f"Given normalized_shape={list(shape)}, expected input with shape [*{star}{', '.join(map(str, shape))}], but "
-            f"got input of size{list(input.layout.shape)}"
+            f"Given normalized_shape={list(shape)}, expected input with shape [*{star}{', '.join(map(str, shape))}], "
+            f"but got input of size{list(input.layout.shape)}"
         )
     need_floating(kernel, input.dtype)
     for parameter in parameters.values():
@@ -158,7 +160,10 @@ def layer_norm(
 
 @_norm_functional
 def rms_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None  # noqa: A002
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,  # noqa: A002
 ) -> Tensor:
     """x / sqrt(mean x**2 + eps) over the last axes, times weight (Zhang, Sennrich, 2019).
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 from tensorsmith.core.dtypes import DType
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
@@ -127,7 +126,10 @@ def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor: 
 
 def _functional(name: str, operator: Operator) -> None:
     def function(
-        input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None  # noqa: A002
+        input: Tensor,
+        dim: int | None = None,
+        _stacklevel: int = 3,
+        dtype: DType | None = None,  # noqa: A002
     ) -> Tensor:
         return _run(operator, input, dim, dtype)
 

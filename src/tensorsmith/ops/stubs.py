@@ -33,7 +33,8 @@ _PYTHON_NUMBER = {"__len__": "int", "__hash__": "int", "__bool__": "bool", "__fl
                   "__index__": "int", "__complex__": "complex"}  # fmt: skip
 _SYMBOLS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
 _ARITHMETIC = {f"__{prefix}{name}__" for name in _SYMBOLS for prefix in ("", "r", "i")} | {
-    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__neg__", "__abs__", "__invert__", "__pos__", "__getitem__",
+    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__neg__", "__abs__", "__invert__", "__pos__",
+    "__getitem__",
 }  # fmt: skip
 _SOURCE_OF_SIGNATURE = (TypeError, ValueError)
 

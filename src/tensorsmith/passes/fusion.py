@@ -336,6 +336,8 @@ class Fusion:
                     return self.groups
                 self.materialised.add(repeated)
             except NeedsBuffer as need:
+                if need.node.op is Primitive.INPUT:  # it lies as no strides can express: the plan copies it
+                    raise
                 if need.node in self.materialised:
                     raise AssertionError(f"fusion does not converge at {need.node!r}") from None
                 self.materialised.add(need.node)

@@ -314,6 +314,12 @@ class Tensor:
         """A tensor over the same memory that autograd does not follow."""
     def detach_(self) -> Tensor:
         """Make this tensor a leaf that is not tracked. RuntimeError for a view, whose base would still be tracked."""
+    def diag(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+        """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    def diag_embed(self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
+        """Matrices with the last axis on a diagonal, zeros elsewhere."""
+    def diagflat(self, offset: builtins.int = 0) -> Tensor:
+        """All elements as the diagonal of a matrix."""
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """The diagonal of two axes as a new last axis."""
     def digamma(self) -> Tensor:
@@ -362,6 +368,12 @@ class Tensor:
         """trunc(input): IEEE 754, one operation"""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Axes start_dim to end_dim joined to one; a zero-dim tensor becomes one axis. The tensor itself where nothing changes."""
+    def flip(self, *dims: Any) -> Tensor:
+        """Axes reversed, in new memory."""
+    def fliplr(self) -> Tensor:
+        """The second axis reversed."""
+    def flipud(self) -> Tensor:
+        """The first axis reversed."""
     def float(self, memory_format: Any = None) -> Tensor:
         """In float32; the tensor itself where it is that already."""
     def floor(self) -> Tensor:
@@ -601,6 +613,16 @@ class Tensor:
     def remainder(self, other: Any, *, out: Any = None) -> Tensor:
         """remainder(input, other): fmod, with the divisor's sign"""
     def remainder_(self, other: Any) -> Tensor: ...
+    def repeat(self, *repeats: Any) -> Tensor:
+        """The tensor written several times along every axis (new axes in front)."""
+    def repeat_interleave(
+        self,
+        repeats: Any = None,
+        dim: builtins.int | None = None,
+        *,
+        output_size: builtins.int | None = None,
+    ) -> Tensor:
+        """Every element repeated in place, `repeats` times or as often as a tensor of counts says; flattened without `dim`."""
     @property
     def requires_grad(self) -> Any: ...
     @requires_grad.setter
@@ -615,6 +637,10 @@ class Tensor:
         """Have the gradient of a tensor that is no leaf kept in its `grad`; nothing to do for a leaf."""
     @property
     def retains_grad(self) -> Any: ...
+    def roll(self, shifts: Any, dims: Any = None) -> Tensor:
+        """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
+    def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
+        """Turned by k quarters from the first towards the second of two axes."""
     def round(self) -> Tensor:
         """round(input): IEEE 754 roundToIntegralTiesToEven"""
     def round_(self) -> Tensor: ...
@@ -691,6 +717,8 @@ class Tensor:
         sections: builtins.int | None = None,
     ) -> tuple[Tensor, ...]:
         """`n` parts of nearly equal size along an axis, or the parts between given positions."""
+    def tile(self, *dims: Any) -> Tensor:
+        """As `repeat`, with missing counts taken as 1."""
     def to(
         self,
         *args: Any,
@@ -707,6 +735,12 @@ class Tensor:
         """The sum of the diagonal of a matrix."""
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Axes dim0 and dim1 exchanged."""
+    def tril(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+        """The lower triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
+    def tril_(self, diagonal: Any = 0) -> Tensor: ...
+    def triu(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+        """The upper triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
+    def triu_(self, diagonal: Any = 0) -> Tensor: ...
     def trunc(self) -> Tensor:
         """trunc(input): IEEE 754, one operation"""
     def trunc_(self) -> Tensor: ...
