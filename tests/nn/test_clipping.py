@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tensorsmith.nn.utils import clip_grad_norm_, clip_grad_value_, parameters_to_vector, vector_to_parameters
 
 import tensorsmith as ts
-from tensorsmith.nn.utils import clip_grad_norm_, clip_grad_value_, parameters_to_vector, vector_to_parameters
 
 
 def parameters(lib, scale=1.0, shapes=((3, 4), (), (7,), (0, 2))):

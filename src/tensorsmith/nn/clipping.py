@@ -62,8 +62,10 @@ def get_total_norm(tensors: Sequence[Tensor], norm_type: float = 2.0, error_if_n
     norm = _norm(*(t.detach() for t in filled), norm_type=float(norm_type))  # type: ignore[attr-defined]
     if error_if_nonfinite and not (norm - norm).item() == 0:  # NaN for NaN and infinity
         raise RuntimeError(
-            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped. "
-            "To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`"
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so "
+            "it cannot be clipped. "
+            "To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
         )
     return norm
 

@@ -231,7 +231,8 @@ class ModuleDict(Module):
         """Add or replace modules from a mapping or pairs."""
         if not isinstance(modules, Iterable):
             raise TypeError(
-                f"ModuleDict.update should be called with an iterable of key/value pairs, but got {type(modules).__name__}"
+                "ModuleDict.update should be called with an iterable of key/value pairs, but got "
+                f"{type(modules).__name__}"
             )
         pairs = modules.items() if hasattr(modules, "items") else modules
         for key, module in pairs:

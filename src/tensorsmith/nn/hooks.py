@@ -60,7 +60,8 @@ def call_with_hooks(module: Module, hooks: ModuleHooks, args: tuple, kwargs: dic
                 if changed is not None:
                     if not isinstance(changed, tuple) or len(changed) != 2:
                         raise RuntimeError(
-                            f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {changed}."
+                            "forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
+                            f"but got {changed}."
                         )
                     args, kwargs = changed
             else:
@@ -132,7 +133,8 @@ class _BackwardHooks:
                 for hook in self.hooks:
                     if hook(self.module, self._spread((), [], self.count), full) is not None:
                         raise RuntimeError(
-                            "backward hook for Modules where no input requires gradient should always return None or None "
+                            "backward hook for Modules where no input requires gradient should "
+                            "always return None or None "
                             "for all gradients."
                         )
             return tuple(full[i] for i in places)
@@ -153,7 +155,8 @@ class _BackwardHooks:
             changed = changed if isinstance(changed, tuple) else (changed,)
             if len(changed) != len(full):
                 raise RuntimeError(
-                    f"Backward hook returned an invalid number of grad_input, got {len(changed)}, but expected {len(full)}"
+                    f"Backward hook returned an invalid number of grad_input, got {len(changed)}, but "
+                    f"expected {len(full)}"
                 )
             full = changed
         self.grad_output = None

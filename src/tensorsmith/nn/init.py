@@ -58,7 +58,8 @@ def trunc_normal_(
     """N(mean, std^2) cut to [a, b]: x = mean + std sqrt(2) erfinv(u), with u uniform between the cuts' quantiles."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
-            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
+            "values may be incorrect.",
             stacklevel=3,
         )
 

@@ -61,7 +61,8 @@ class Members:
         elif name in own.get("_parameters", ()):
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{_type_name(value)}' as parameter '{name}' (tensorsmith.nn.Parameter or None expected)"
+                    f"cannot assign '{_type_name(value)}' as parameter '{name}' "
+                    "(tensorsmith.nn.Parameter or None expected)"
                 )
             own["_parameters"][name] = None
         elif isinstance(value, Members):
@@ -71,7 +72,8 @@ class Members:
         elif name in own.get("_modules", ()):
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{_type_name(value)}' as child module '{name}' (tensorsmith.nn.Module or None expected)"
+                    f"cannot assign '{_type_name(value)}' as child module '{name}' "
+                    "(tensorsmith.nn.Module or None expected)"
                 )
             own["_modules"][name] = None
         elif isinstance(value, Buffer):
@@ -134,7 +136,8 @@ class Members:
                 )
             if param.node is not None:
                 raise ValueError(
-                    f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
+                    f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
+                    "created explicitly. "
                     f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
                 )
         self._parameters[name] = param

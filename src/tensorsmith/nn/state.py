@@ -167,7 +167,8 @@ def load_state(module: Module, state_dict: Mapping[str, Any], strict: bool, assi
             for hook in list(each._hooks.load_post.values()):
                 if hook(each, keys) is not None:
                     raise RuntimeError(
-                        "Hooks registered with `register_load_state_dict_post_hook` are not expected to return new values; "
+                        "Hooks registered with `register_load_state_dict_post_hook` are not expected "
+                        "to return new values; "
                         "change incompatible_keys in place."
                     )
     messages = loading.messages()

@@ -331,6 +331,10 @@ def namespace_stub(module: str, prefix: str) -> str:
                 for alias in names:
                     alias.asname = alias.asname or alias.name  # `x as x`: public in a stub
                 first.append(ast.unparse(type(node)(**{**vars(node), "names": names})))
+    for name, (origin, attribute) in getattr(importlib.import_module(module), "_LATER", {}).items():
+        imported.add(name)
+        owner, _, last = (origin, "", attribute) if attribute else origin.rpartition(".")
+        first.append(f"from {owner} import {last} as {name}")
     if "Tensor" not in imported:
         first.append("from tensorsmith.tensor.tensor import Tensor as Tensor")
     for name in sorted(set(functions) - imported):

@@ -35,7 +35,8 @@ class LRScheduler:
                 group.setdefault("initial_lr", number_of(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{number}] when resuming scheduler with last_epoch "
+                    f"param 'initial_lr' is not specified in param_groups[{number}] when resuming "
+                    "scheduler with last_epoch "
                     f">= 0: last_epoch={last_epoch}"
                 )
         self.optimizer = optimizer

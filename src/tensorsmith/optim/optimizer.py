@@ -74,7 +74,8 @@ class Optimizer:
         params = group["params"]
         if isinstance(params, set):
             raise TypeError(
-                "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets will "
+                "optimizer parameters need to be organized in ordered collections, but the ordering "
+                "of tensors in sets will "
                 "change between runs. Please use a list instead."
             )
         entries = [params] if isinstance(params, Tensor) else list(params)
@@ -138,7 +139,8 @@ class Optimizer:
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
             raise ValueError(
-                f"loaded state dict has a different number of parameter groups: {len(saved)}, not {len(self.param_groups)}"
+                f"loaded state dict has a different number of parameter groups: {len(saved)}, not "
+                f"{len(self.param_groups)}"
             )
         parameter_of: dict[Any, Tensor] = {}
         for number, (old, new) in enumerate(zip(self.param_groups, saved)):

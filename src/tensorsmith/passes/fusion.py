@@ -207,6 +207,14 @@ def same_rows(old: Group, new: Group) -> bool:
         return False
 
 
+def same_points(old: Group, new: Group) -> bool:
+    """Whether `new` reads what `old` writes only at the point it is written, so that one pointwise kernel can do both."""
+    if old.anchor is not None or old.reduce_axis is not None or new.reduce_axis is not None or old.domain != new.domain:
+        return False
+    made = {id(root) for root in old.roots}
+    return all(not chain and node.op not in VIEWS for node, chain, _ in new.accesses if id(node) in made)
+
+
 def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:
     """Whether a value of this shape has one element a row of the domain, in order."""
     return [n for n in shape if n != 1] == [n for n in row_shape(domain, axis) if n != 1]
@@ -392,9 +400,9 @@ class Fusion:
         newest = max((made_by[leaf] for leaf in new.leaves if leaf in made_by), default=-1)
         for index in range(len(groups) - 1, max(newest, 0) - 1, -1):
             old = groups[index]
-            if index == newest and not same_rows(old, new):
+            if index == newest and not (same_rows(old, new) or same_points(old, new)):
                 continue
-            if old.anchor is not None or old.domain != new.domain or not (old.leaves & new.leaves):
+            if old.anchor is not None or old.domain != new.domain or not (index == newest or old.leaves & new.leaves):
                 continue
             if new.reduce_axis is not None and new.reduce_axis != old.reduce_axis:
                 continue
