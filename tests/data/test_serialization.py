@@ -118,7 +118,8 @@ def test_the_library_reads_ours(tmp_path):
 
 def test_we_read_the_librarys(tmp_path):
     path = str(tmp_path / "x.safetensors")
-    tensors = {"w": torch.randn(2, 3), "b": torch.ones(2, dtype=torch.bfloat16), "e": torch.zeros(0, 2), "t": torch.tensor(True)}
+    tensors = {"w": torch.randn(2, 3), "b": torch.ones(2, dtype=torch.bfloat16), "t": torch.tensor(True)}
+    tensors["e"] = torch.zeros(0, 2)
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
     found = ts.load(path)
     assert set(found) == set(tensors)
@@ -195,7 +196,7 @@ HOSTILE = {
     "deep": file_of(b'{"a":' * 200_000),
     "deep lists": file_of(b'{"a":' + b"[" * 200_000),
     "huge number": file_of(b'{"a": ' + b"9" * 10_000 + b"}"),
-    "duplicate": file_of(b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", b"x" * 8),
+    "duplicate": file_of((b'{"a":%b,"a":%b}' % ((json.dumps(entry()).encode(),) * 2)), b"x" * 8),
     "no entry": file_of({"a": 3}),
     "entry without offsets": file_of({"a": {"dtype": "F32", "shape": [1]}}),
     "entry with more": file_of({"a": {**entry(), "x": 1}}, b"x" * 8),

@@ -65,10 +65,10 @@ def test_backward_hooks_see_and_replace_gradients():
         m = Both()
         m.register_full_backward_pre_hook(lambda module, grads: log.append([g.tolist() for g in grads]))
         m.register_full_backward_hook(
-            lambda module, inputs, outputs: log.append(
-                [[g if g is None else g.tolist() for g in grads] for grads in (inputs, outputs)]
+            lambda module, inputs, outputs: (
+                log.append([[g if g is None else g.tolist() for g in grads] for grads in (inputs, outputs)])
+                or (inputs[0] * 2, inputs[1], None)
             )
-            or (inputs[0] * 2, inputs[1], None)
         )
         x = lib.tensor([1.0, 2.0], requires_grad=True)
         y = lib.tensor([3.0, 4.0], requires_grad=True)

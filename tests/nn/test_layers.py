@@ -86,9 +86,7 @@ def test_in_place(name):
     x = ts.tensor(X)
     y = getattr(ts.nn, name)(*args, inplace=True)(x)
     assert y is x
-    np.testing.assert_allclose(
-        x.numpy(), getattr(torch.nn, name)(*args)(torch.tensor(X)).numpy(), rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(x.numpy(), getattr(torch.nn, name)(*args)(torch.tensor(X)).numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_bilinear():
@@ -132,7 +130,8 @@ def test_weights_of_losses_are_buffers():
     theirs = torch.nn.CrossEntropyLoss(weight=torch.tensor(weight))
     assert list(ours.state_dict()) == list(theirs.state_dict()) == ["weight"]
     y = np.array([0, 5, 2, 2])
-    assert ours(ts.tensor(X), ts.tensor(y)).item() == pytest.approx(theirs(torch.tensor(X), torch.tensor(y)).item(), rel=1e-5)
+    expected = theirs(torch.tensor(X), torch.tensor(y)).item()
+    assert ours(ts.tensor(X), ts.tensor(y)).item() == pytest.approx(expected, rel=1e-5)
     assert ts.nn.MSELoss(size_average=False).reduction == "sum" and ts.nn.MSELoss(reduce=False).reduction == "none"
 
 

@@ -171,9 +171,7 @@ def test_pytorchs_state_dict_is_taken_over(name):
     a, b = getattr(ts.optim, name)(ours, lr=0.1), getattr(torch.optim, name)(theirs, lr=0.2, **options)
     steps(torch, theirs, b, 3, 1)
     state = b.state_dict()
-    state["state"] = {
-        k: {n: ts.tensor(v.numpy()) for n, v in entries.items()} for k, entries in state["state"].items()
-    }
+    state["state"] = {k: {n: ts.tensor(v.numpy()) for n, v in entries.items()} for k, entries in state["state"].items()}
     a.load_state_dict(state)
     with ts.no_grad():
         for p, q in zip(ours, theirs):

@@ -1,8 +1,8 @@
 """The header of a safetensors file, read without trust.
 
-A file is 8 bytes (length n of the header, little-endian), n bytes of JSON, and the tensors' bytes. The JSON maps names to
-{"dtype", "shape", "data_offsets"}; "__metadata__" maps strings to strings. Everything is checked against the size of the
-file before anything is allocated: a file is loaded as a whole or refused.
+A file is 8 bytes (length n of the header, little-endian), n bytes of JSON, and the tensors' bytes. The JSON maps names
+to {"dtype", "shape", "data_offsets"}; "__metadata__" maps strings to strings. Everything is checked against the size of
+the file before anything is allocated: a file is loaded as a whole or refused.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def _entry(name: str, value: Any, fail: Any) -> Entry:
         fail(f"the entry of tensor {_short(name)} does not consist of dtype, shape and data_offsets")
     code, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(code, str) or code not in CODES:
-        fail(f"tensor {_short(name)} has dtype {_short(code)}", f"known dtypes are {', '.join(CODES)}; convert the tensor first")
+        fail(f"tensor {_short(name)} has dtype {_short(code)}", f"convert it to one of {', '.join(CODES)}")
     if not isinstance(shape, list) or not all(_is_count(n) for n in shape) or len(shape) > MOST_AXES:
-        fail(f"tensor {_short(name)} has shape {_short(shape)}, not a list of at most {MOST_AXES} non-negative integers")
+        fail(f"tensor {_short(name)} has shape {_short(shape)}, not at most {MOST_AXES} non-negative integers")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_count(n) for n in offsets):
         fail(f"tensor {_short(name)} has data_offsets {_short(offsets)}, not two non-negative integers")
     dtype = CODES[code]
@@ -139,7 +139,7 @@ def _in_order(entries: Iterable[Entry], available: int, fail: Any) -> tuple[Entr
     position = 0
     for entry in ordered:
         if entry.stop > available:
-            fail(f"tensor {_short(entry.name)} ends at byte {entry.stop} of the data, of which the file has {available}")
+            fail(f"tensor {_short(entry.name)} ends at byte {entry.stop} of {available} bytes of data")
         if entry.start != position:
             what = "overlaps the tensor before it" if entry.start < position else "leaves a gap before it"
             fail(f"tensor {_short(entry.name)} begins at byte {entry.start}, not {position}: it {what}")

@@ -76,7 +76,7 @@ def _stored(tensor: Tensor) -> tuple[DType, tuple[int, ...]]:
 def _bytes_of(tensor: Tensor) -> memoryview:
     if tensor.layout.contiguous:
         return memoryview((ctypes.c_char * tensor.layout.nbytes).from_address(tensor.ptr)).cast("B")
-    return memoryview(np.ascontiguousarray(array_of(tensor)).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array_of(tensor)).reshape(-1).view(np.uint8).data
 
 
 def _write_over(path: Path, structure: Any, tensors: dict[str, Tensor]) -> None:
@@ -108,7 +108,7 @@ def load(f: str | os.PathLike[str] | BinaryIO) -> Any:
 
     f: a path, or a binary file that can seek. Nothing in a file is executed. Everything the header says is checked
     against the size of the file first.
-    Raises CheckpointError (a ValueError) for a file that is damaged, cut off or not in this format, naming what was found.
+    Raises CheckpointError (a ValueError) for a file that is damaged, cut off or in another format, saying what was found.
     """
     if isinstance(f, str | os.PathLike):
         with open(f, "rb") as file:
@@ -176,7 +176,7 @@ def _read_tensor(file: BinaryIO, entry: Entry, where: str) -> Tensor:
             read = len(piece)
             memory[done : done + read] = piece
         if not read:
-            raise CheckpointError(f"{where}: the file ended inside tensor {entry.name!r}; it was changed while it was read")
+            raise CheckpointError(f"{where}: the file ended inside tensor {entry.name!r}; it changed while it was read")
         done += read
     if entry.dtype.kind == "b":  # a bool is 0 or 1, whatever the file says
         array = array_of(tensor).view(np.uint8)

@@ -1,8 +1,8 @@
 """Nested Python state as JSON, with tensors taken out and put back.
 
 What JSON has no word for is an object with one key: {"list": [...]}, {"tuple": [...]}, {"dict": [[key, value], ...]},
-{"ordered_dict": [...]}, {"size": [...]}, {"float": "nan"}, {"tensor": {"name": ..., ...}}. Nothing else can be saved, and
-nothing that is loaded runs code.
+{"ordered_dict": [...]}, {"size": [...]}, {"float": "nan"}, {"tensor": {"name": ..., ...}}. Nothing else can be saved,
+and nothing that is loaded runs code.
 """
 
 from __future__ import annotations
@@ -46,14 +46,12 @@ class Packing:
         self.open.add(id(value))
         try:
             if kind in _CONTAINERS:
-                inside = [
-                    self.encode(x, f"{path}[{i}]", _join(name, i), depth + 1) for i, x in enumerate(value)
-                ]
+                inside = [self.encode(x, f"{path}[{i}]", _join(name, i), depth + 1) for i, x in enumerate(value)]
                 return {_CONTAINERS[kind]: inside}
             pairs = []
             for key, each in value.items():
                 if type(key) not in (str, int):
-                    raise TypeError(f"cannot save {path}: its key {key!r} is a {_describe(key)}; keys are strings or ints")
+                    raise TypeError(f"cannot save {path}: its key {key!r} is a {_describe(key)}, not a string or int")
                 pairs.append([key, self.encode(each, f"{path}[{key!r}]", _join(name, key), depth + 1)])
             return {_MAPPINGS[kind]: pairs}
         finally:

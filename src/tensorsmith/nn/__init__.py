@@ -58,7 +58,8 @@ from tensorsmith.nn.parameter_vector import parameters_to_vector, vector_to_para
 # PyTorch's `nn.utils` as a namespace: what is in it lives in files named after what they hold.
 utils = _ModuleType("tensorsmith.nn.utils", "Functions on the parameters of models and their gradients.")
 for _function in (
-    clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm, parameters_to_vector, vector_to_parameters,
+    clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm, parameters_to_vector,
+    vector_to_parameters,
 ):  # fmt: skip
     setattr(utils, _function.__name__, _function)
 _sys.modules[utils.__name__] = utils

@@ -91,11 +91,7 @@ def clip_grad_norm_(
 
 
 @no_grad()
-def clip_grad_value_(
-    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
-) -> None:
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Hold every element of the gradients between -clip_value and clip_value, in place."""
     for grad in _gradients(parameters):
         _clamp_(grad, float(clip_value))
-
-

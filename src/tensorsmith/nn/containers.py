@@ -117,7 +117,7 @@ class ModuleList(Module):
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return type(self)(list(self._modules.values())[index])
+            return type(self)([*self][index])
         return self._modules[str(_position("ModuleList", index, len(self)))]
 
     def __setitem__(self, index: int, module: Module) -> None:
@@ -175,9 +175,7 @@ class ModuleList(Module):
                 runs.append([number, number, text])
         if not runs:
             return f"{self._get_name()}()"
-        lines = [
-            indented(f"({a}): {text}" if a == b else f"({a}-{b}): {b - a + 1} x {text}") for a, b, text in runs
-        ]
+        lines = [indented(f"({a}): {text}" if a == b else f"({a}-{b}): {b - a + 1} x {text}") for a, b, text in runs]
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
 
 
@@ -355,7 +353,7 @@ class ParameterDict(Module):
 
     def update(self, parameters: Mapping[str, Any] | Iterable[Any]) -> None:
         """Add or replace values from a mapping or pairs."""
-        pairs = parameters.items() if hasattr(parameters, "items") else parameters
+        pairs: Iterable[Any] = parameters.items() if isinstance(parameters, Mapping | ParameterDict) else parameters
         for key, value in pairs:
             self[key] = value
 

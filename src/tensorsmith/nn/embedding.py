@@ -82,7 +82,7 @@ class Embedding(Module):
         """An Embedding over the memory of a (num_embeddings, embedding_dim) tensor; not learned unless freeze=False."""
         if embeddings.ndim != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        rows, columns = embeddings.shape
         return cls(
-            rows, columns, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=embeddings, _freeze=freeze
-        )
+            *embeddings.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=embeddings,
+            _freeze=freeze,
+        )  # fmt: skip

@@ -31,7 +31,7 @@ class Unflatten(Module):
         if not isinstance(dim, int):
             raise NotImplementedError("Unflatten: named dimensions; give the number of the axis")
         if not isinstance(unflattened_size, tuple | list) or not all(isinstance(n, int) for n in unflattened_size):
-            raise TypeError(f"unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}")
+            raise TypeError(f"unflattened_size must be a tuple of ints, found {type(unflattened_size).__name__}")
         self.dim = dim
         self.unflattened_size = tuple(unflattened_size)
 

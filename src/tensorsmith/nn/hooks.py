@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class ModuleHooks:
     """The hooks of one module, by kind. Hooks of `forward*` come with whether they take keyword arguments."""
 
-    __slots__ = ("forward_pre", "forward", "backward_pre", "backward", "state_pre", "state_post", "load_pre", "load_post")
+    __slots__ = (
+        "forward_pre", "forward", "backward_pre", "backward", "state_pre", "state_post", "load_pre", "load_post",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.forward_pre: dict[int, tuple[Callable, bool]] = new_hooks()

@@ -15,11 +15,13 @@ from tensorsmith.ops.creation import array_of, copy_array
 from tensorsmith.tensor.modes import no_grad
 from tensorsmith.tensor.tensor import Tensor
 
-_LINEAR = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid")
+_LINEAR = {
+    "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid",
+}  # fmt: skip
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that keeps the variance through a non-linearity: relu sqrt(2), tanh 5/3, leaky_relu sqrt(2 / (1 + a^2)).
+    """The factor that keeps the variance through a non-linearity: relu sqrt(2), leaky_relu sqrt(2 / (1 + a^2)).
 
     param: the negative slope of leaky_relu (0.01 where not given). ValueError for an unknown name.
     """

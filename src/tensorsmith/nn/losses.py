@@ -73,7 +73,7 @@ class HuberLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """y (log y - x), x log-probabilities; log_target: y are log-probabilities too. reduction "batchmean" divides by N."""
+    """y (log y - x), x log-probabilities; log_target: so are y. reduction "batchmean" divides by N."""
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -100,9 +100,7 @@ class NLLLoss(_WeightedLoss):
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        return F.nll_loss(
-            input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class CrossEntropyLoss(_WeightedLoss):

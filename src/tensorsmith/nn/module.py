@@ -122,7 +122,9 @@ class Module(Members):
         if dtype is None:
             return self
         if dtype.kind not in "fc":
-            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+            raise TypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
         return self._convert(dtype)
 
     def _convert(self: T, dtype: DType) -> T:
@@ -192,7 +194,7 @@ class Module(Members):
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """`hook(module, args)` (or `(module, args, kwargs)`) before `forward`; what it returns (not None) replaces args."""
+        """`hook(module, args)` or `hook(module, args, kwargs)` before `forward`; what it returns replaces args."""
         return register(self._ensure_hooks().forward_pre, (hook, with_kwargs), prepend)
 
     def register_forward_hook(
@@ -213,7 +215,7 @@ class Module(Members):
         return register(self._ensure_hooks().backward, hook, prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """`hook(module, grad_output)` before the backward of the module; what it returns (not None) replaces grad_output."""
+        """`hook(module, grad_output)` before the backward of the module; what it returns replaces grad_output."""
         return register(self._ensure_hooks().backward_pre, hook, prepend)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -225,7 +227,7 @@ class Module(Members):
         return register(self._ensure_hooks().state_post, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """`hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)` first."""
+        """`hook(module, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys, error_msgs)` first."""
         return register(self._ensure_hooks().load_pre, hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -273,5 +275,3 @@ def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
         grad = state.grad = grad.detach()  # type: ignore[attr-defined]
     with no_grad():
         grad.zero_()  # type: ignore[attr-defined]
-
-

@@ -18,7 +18,7 @@ def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """y = (x - mean) / sqrt(var + eps) * weight + bias, mean and (biased) variance over the last axes (Ba et al., 2016).
+    """y = (x - mean) / sqrt(var + eps) * weight + bias, mean and biased variance over the last axes (Ba et al., 2016).
 
     Shapes: x (*, *normalized_shape) -> the same; weight and bias normalized_shape, or None without elementwise_affine.
     Initialisation: weight ones, bias zeros.

@@ -32,7 +32,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     for parameter in parameters:
         count = parameter.numel()
         if start + count > vec.numel():
-            raise ValueError(f"vector_to_parameters: the parameters need more than the {vec.numel()} elements of the vector")
+            raise ValueError(f"vector_to_parameters: the parameters need more than the vector's {vec.numel()} elements")
         part = vec.detach()[start : start + count]  # type: ignore[attr-defined]
         parameter.data = part.reshape(parameter.shape)  # type: ignore[attr-defined]
         start += count

@@ -1,7 +1,7 @@
 """`state_dict` and `load_state_dict`: a module's parameters and persistent buffers by dotted name.
 
-Loading is in two parts: everything is checked first, and only then is anything written, so that a state that does not fit
-leaves the module as it was.
+Loading is in two parts: everything is checked first, and only then is anything written, so that a state that does not
+fit leaves the module as it was.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ class IncompatibleKeys(NamedTuple):
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
-
-    __str__ = __repr__
 
 
 def local_state(module: Module) -> dict[str, Tensor]:
@@ -98,8 +96,8 @@ class _Loading:
             source = state[key]
             if not isinstance(source, Tensor):
                 self.errors.append(
-                    f'While copying the parameter named "{key}", expected tensorsmith.Tensor from checkpoint but received '
-                    f"{type(source)}"
+                    f'While copying the parameter named "{key}", expected tensorsmith.Tensor from checkpoint but '
+                    f"received {type(source)}"
                 )
             elif source.shape != target.shape:
                 self.errors.append(
@@ -107,7 +105,7 @@ class _Loading:
                     f"current model is {target.shape}."
                 )
             elif source.is_complex() and not target.is_complex():
-                self.errors.append(f"dtype mismatch for {key}: {source.dtype} in the checkpoint cannot become {target.dtype}.")
+                self.errors.append(f"dtype mismatch for {key}: {source.dtype} cannot become {target.dtype}.")
             else:
                 self.writes.append((module, name, target, source))
         extra = prefix + EXTRA_STATE
@@ -156,7 +154,7 @@ class _Loading:
 
 
 def load_state(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
-    """Write a state into a module. RuntimeError, with nothing changed, where it does not fit; see `Module.load_state_dict`."""
+    """Write a state into a module (`Module.load_state_dict`). RuntimeError, nothing changed, where it does not fit."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
     loading = _Loading(OrderedDict(state_dict), strict)

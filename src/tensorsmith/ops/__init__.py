@@ -5,6 +5,7 @@ from tensorsmith.ops import (
     conversion,
     copying,
     creation,
+    gathering,
     gradients,
     indexing,
     inplace,
@@ -15,7 +16,10 @@ from tensorsmith.ops import (
     positions,
     random,
     reductions,
+    scans,
+    scattering,
     selecting,
+    sorting,
     views,
 )
 
@@ -24,6 +28,7 @@ __all__ = [
     "conversion",
     "copying",
     "creation",
+    "gathering",
     "gradients",
     "indexing",
     "inplace",
@@ -34,6 +39,9 @@ __all__ = [
     "positions",
     "random",
     "reductions",
+    "scans",
+    "scattering",
     "selecting",
+    "sorting",
     "views",
 ]

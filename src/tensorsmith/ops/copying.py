@@ -75,7 +75,7 @@ def rebuild(cls: type[Tensor], dtype: str, shape: tuple[int, ...], data: bytes, 
 
 
 def _reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
-    """For pickle: class, dtype, shape, elements in row-major order, whether it is tracked; not the gradient or the graph.
+    """For pickle: class, dtype, shape, elements in row-major order, whether it is tracked; not the gradient.
 
     Raises RuntimeError for a tensor that an operator made.
     """

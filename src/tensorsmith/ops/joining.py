@@ -253,7 +253,7 @@ def _counted(counts: Tensor) -> Any:
 
 # --- turning ----------------------------------------------------------------------------------------------------------
 
-flip_operator = Operator("flip", lambda x, axes: build.flip(x, axes), fresh=True)
+flip_operator = Operator("flip", lambda x, axes: build.flip(x, axes), pointwise=True)
 
 
 @public("joining")
@@ -308,17 +308,6 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:  # noqa: A002
     return roll_operator(input, shifts=by, axes=axes)
 
 
-def _rot90(x: Node, turns: int, axes: tuple[int, int]) -> Node:
-    a, b = axes
-    if turns == 2:
-        return build.flip(x, (a, b))
-    turned = build.transpose(x, a, b)
-    return build.flip(turned, (a if turns == 1 else b,))
-
-
-rot90_operator = Operator("rot90", _rot90, fresh=True)
-
-
 @public("joining")
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:  # noqa: A002
     """Turned by k quarters from the first towards the second of two axes."""
@@ -329,7 +318,11 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:  #
     a, b = (normalise_axis(d, input.ndim) for d in dims)
     if a == b:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
-    return rot90_operator(input, turns=k % 4, axes=(a, b)) if k % 4 else input.clone()  # type: ignore[attr-defined]
+    if k % 4 == 0:
+        return input.clone()  # type: ignore[attr-defined]
+    if k % 4 == 2:
+        return flip(input, (a, b))
+    return flip(input, (b if k % 4 == 1 else a,)).transpose(a, b)  # type: ignore[attr-defined]
 
 
 # --- grids and triangles ----------------------------------------------------------------------------------------------
@@ -360,7 +353,6 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         for i, (v, n) in enumerate(zip(vectors, shape))
     ]
     if swapped:
-        grids = [g.transpose(0, 1) for g in grids]  # type: ignore[attr-defined]
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
 

@@ -55,17 +55,17 @@ class Adam(Optimizer):
     """m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p - lr mhat / (sqrt(vhat) + eps).
 
     mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t); amsgrad: the largest v so far instead of v.
-    weight_decay: added to the gradient (g = grad + weight_decay p), or with decoupled_weight_decay p = (1 - lr
-    weight_decay) p first. maximize: with -grad. Each parameter is updated by one kernel; foreach, fused and capturable are
-    accepted for PyTorch's sake. State: step, exp_avg, exp_avg_sq (and max_exp_avg_sq).
+    weight_decay: added to the gradient (g = grad + weight_decay p), or with decoupled_weight_decay
+    p = (1 - lr weight_decay) p first. maximize: with -grad. Each parameter is updated by one kernel; foreach, fused and
+    capturable are accepted for PyTorch's sake. State: step, exp_avg, exp_avg_sq (and max_exp_avg_sq).
     Source: Kingma and Ba (2015), Reddi et al. (2018), in PyTorch's form. ValueError for a hyperparameter out of range.
     """
 
     like_parameter = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 
     def __init__(
-        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
+        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
         capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:  # fmt: skip
@@ -80,8 +80,8 @@ class Adam(Optimizer):
         if differentiable:
             raise NotImplementedError(f"{type(self).__name__}: differentiable=True")
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
-            "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,
             "decoupled_weight_decay": decoupled_weight_decay,
         }  # fmt: skip
         self._counters: dict[Tensor, _Counter] = {}
@@ -113,7 +113,7 @@ class Adam(Optimizer):
                     state["exp_avg_sq"] = zeros_like(param)
                     if amsgrad:
                         state["max_exp_avg_sq"] = zeros_like(param)
-                tensors = (param, own.grad, state["exp_avg"], state["exp_avg_sq"])
+                tensors: tuple[Tensor, ...] = (param, own.grad, state["exp_avg"], state["exp_avg_sq"])
                 if amsgrad:
                     tensors = (*tensors, state["max_exp_avg_sq"])
                 if traced:  # the step count is data, so everything that follows from it is computed in the graph
@@ -153,8 +153,8 @@ class AdamW(Adam):
     """
 
     def __init__(
-        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
+        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
         capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__(

@@ -1,6 +1,7 @@
 """Schedules of the learning rate: `scheduler.step()` after every epoch (or batch) sets the groups' lr.
 
-Each rate follows from the one before, so schedules can be combined and a rate changed by hand is respected, as in PyTorch.
+Each rate follows from the one before, so schedules can be combined and a rate changed by hand is respected, as in
+PyTorch.
 """
 
 from __future__ import annotations
@@ -80,17 +81,18 @@ class LambdaLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:  # fmt: skip
         count = len(optimizer.param_groups)
-        self._lambdas = {"all": list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * count}
-        if len(self._lambdas["all"]) != count:
-            raise ValueError(f"Expected {count} lr_lambdas, but got {len(self._lambdas['all'])}")
+        self.lr_lambdas: list[Callable[[int], float]]
+        self.lr_lambdas = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != count:
+            raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        return [base * each(self.last_epoch) for each, base in zip(self._lambdas["all"], self.base_lrs)]
+        return [base * each(self.last_epoch) for each, base in zip(self.lr_lambdas, self.base_lrs)]
 
     def state_dict(self) -> dict[str, Any]:
         """As the base's; the functions are not part of it."""
-        return {name: value for name, value in super().state_dict().items() if name != "_lambdas"}
+        return {name: value for name, value in super().state_dict().items() if name != "lr_lambdas"}
 
 
 class StepLR(LRScheduler):
@@ -109,7 +111,9 @@ class StepLR(LRScheduler):
 class MultiStepLR(LRScheduler):
     """lr times gamma at each milestone."""
 
-    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.milestones = Counter(milestones)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -140,7 +144,9 @@ class ExponentialLR(LRScheduler):
 class ConstantLR(LRScheduler):
     """lr times factor until epoch total_iters, then as it was."""
 
-    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
         if not 0 <= factor <= 1:
             raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
         self.factor = factor
@@ -202,7 +208,7 @@ class ReduceLROnPlateau:
     """lr times factor when a measured quantity has not become better for more than `patience` epochs.
 
     mode: "min" or "max" is better; threshold (relative, or absolute with threshold_mode="abs"): what counts as better;
-    cooldown: epochs after a reduction that do not count; min_lr: lower bound, one or one per group; eps: smallest change.
+    cooldown: epochs after a reduction that do not count; min_lr: lower bound, one or one per group; eps: least change.
     """
 
     def __init__(
@@ -222,7 +228,7 @@ class ReduceLROnPlateau:
         self.mode, self.factor, self.patience = mode, factor, patience
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.eps = cooldown, eps
-        self.min_lrs = list(min_lr) if isinstance(min_lr, list | tuple) else [min_lr] * len(groups)
+        self.min_lrs = [min_lr] * len(groups) if isinstance(min_lr, int | float) else list(min_lr)
         if len(self.min_lrs) != len(groups):
             raise ValueError(f"expected {len(groups)} min_lrs, got {len(self.min_lrs)}")
         self.best = math.inf if mode == "min" else -math.inf
@@ -273,5 +279,3 @@ class ReduceLROnPlateau:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a `state_dict`."""
         self.__dict__.update(state_dict)
-
-

@@ -66,7 +66,7 @@ class Optimizer:
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with options of their own.
 
-        Raises TypeError for what is no dict or no tensor, ValueError for a non-leaf or a parameter that is there already.
+        Raises TypeError for what is no dict or no tensor, ValueError for a non-leaf or a parameter it has already.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -252,5 +252,3 @@ def check_hyperparameter(name: str, value: Any, valid: bool) -> None:
     """ValueError where a hyperparameter is out of its range."""
     if not valid:
         raise ValueError(f"Invalid {name}: {value}")
-
-

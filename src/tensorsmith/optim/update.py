@@ -1,7 +1,7 @@
 """The update of one parameter as one kernel: an in-place operator that writes the parameter and its state.
 
-An optimiser runs the same few kernels thousands of times a second on tensors that it owns, so the checks and the look-ups
-of an ordinary in-place call are made once per combination of layouts and kept; a step is then one launch.
+An optimiser runs the same few kernels thousands of times a second on tensors that it owns, so the checks and look-ups of
+an ordinary in-place call are made once per combination of layouts and kept; a step is then one launch.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class FusedUpdate:
             return ordinary
         from tensorsmith.targets.cpu.launch import launch
 
-        # Words of a plan: tensors, outputs in the order of their buffers, numbers; a kernel takes them in its own order.
+        # Words of a plan: tensors, outputs by their buffers, numbers; a kernel takes them in its own order.
         given = [*plan.tensor_inputs, *(writes[i] for i in _order(plan)), *plan.params]
         pick = operator.itemgetter(*(given[word] for word, _ in only.sources))
         address = only.recipe.address
@@ -100,7 +100,7 @@ class FusedUpdate:
                 return
             code = launch(address, *pick(words))
             if code is not None:
-                plan.fail(0, code)
+                plan.fail(0, code, [words[i] for i in given])
 
         return run
 

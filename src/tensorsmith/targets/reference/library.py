@@ -31,4 +31,32 @@ def searchsorted(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.n
     return np.asarray(found, np.int64).reshape(values.shape)
 
 
-ROUTINES: dict[str, Routine] = {"argsort": argsort, "searchsorted": searchsorted}
+_MEETING: dict[str, tuple[np.ufunc, float]] = {
+    "prod": (np.multiply, 1), "amax": (np.maximum, -np.inf), "amin": (np.minimum, np.inf),
+}  # fmt: skip
+
+
+def scatter_reduce(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarray:
+    """The base with values reduced (prod, amax, amin) at positions along `axis`, with or without what stood there."""
+    base, index, source = arrays
+    axis = attrs["axis"]
+    ufunc, neutral = _MEETING[attrs["reduce"]]
+    outside = (index < 0) | (index >= base.shape[axis])
+    if outside.any():
+        raise IndexError(
+            f"scatter_reduce: index {int(index[outside].flat[0])} is out of bounds for dimension {axis} with size "
+            f"{base.shape[axis]}"
+        )
+    where: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
+    where[axis] = index
+    result = base.copy()
+    if not attrs["include_self"]:
+        if np.isinf(neutral) and base.dtype.kind != "f":
+            limits = np.iinfo(base.dtype) if base.dtype.kind in "iu" else None
+            neutral = (limits.min if neutral < 0 else limits.max) if limits else neutral > 0
+        result[tuple(where)] = neutral
+    ufunc.at(result, tuple(where), source)
+    return result
+
+
+ROUTINES: dict[str, Routine] = {"argsort": argsort, "scatter_reduce": scatter_reduce, "searchsorted": searchsorted}

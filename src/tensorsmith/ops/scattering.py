@@ -1,0 +1,169 @@
+"""scatter_reduce and index_reduce: several values meet at one place and are reduced there, by NumPy routines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorsmith.core.dtypes import int64
+from tensorsmith.core.shapes import normalise_axis
+from tensorsmith.eager.dispatch import call
+from tensorsmith.eager.inplace import InplaceOperation
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.gradients import scatter
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.gathering import _checked_sizes, _guarded, _index_dtype, _lifted
+from tensorsmith.ops.registry import inplace_method, need_tensor, public
+from tensorsmith.ops.shortcut import as_int
+from tensorsmith.scalar.table import Fn
+from tensorsmith.tensor.tensor import Tensor
+
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def _parts(x: Node, index: Node, source: Node) -> tuple[Node, Node, Node]:
+    base, positions, source = _lifted(x), build.cast(_lifted(index), int64), _lifted(source)
+    for i, n in enumerate(positions.shape):
+        source = build.slice_(source, i, 0, n)
+    return base, positions, source
+
+
+def _counts(base: Node, positions: Node, axis: int, include_self: bool) -> Node:
+    """How many values meet at every place (at least 1)."""
+    ones = build.full(base.graph, positions.shape, 1, base.dtype)
+    start = build.full(base.graph, base.shape, 1 if include_self else 0, base.dtype)
+    found = scatter(start, positions, ones, axis, "add")
+    return build.where(build.map_(Fn.EQ, found, 0), 1, found)
+
+
+def _cleared(base: Node, positions: Node, axis: int, value: Any) -> Node:
+    """The base with the identity of the reduction where something will be written."""
+    neutral = build.full(base.graph, positions.shape, value, base.dtype)
+    return scatter(base, positions, neutral, axis, "set")
+
+
+def _scatter_reduce(x: Node, index: Node, source: Node, axis: int, reduce: str, include_self: bool) -> Node:
+    base, positions, source = _parts(x, index, source)
+    if reduce in ("sum", "mean"):
+        start = base if include_self else _cleared(base, positions, axis, 0)
+        found = scatter(start, positions, source, axis, "add")
+        if reduce == "mean":
+            count = _counts(base, positions, axis, include_self)
+            touched = build.map_(Fn.FLOOR_DIVIDE if x.dtype.kind in "iu" else Fn.DIV, found, count)
+            found = touched
+    else:
+        found = x.graph.add(
+            Primitive.LIBRARY, (base, positions, source), name="scatter_reduce", axis=axis, reduce=reduce,
+            include_self=include_self, shape=base.shape, dtype=base.dtype,
+        )  # fmt: skip
+    return build.reshape(found, x.shape)
+
+
+def _scatter_reduce_vjp(
+    inputs: list[Node], outputs: list[Node], grads: list[Node], axis: int, reduce: str, include_self: bool
+) -> list[Node | None]:
+    x, index, given = inputs
+    base, positions, source = _parts(x, index, given)
+    out, grad = build.reshape(outputs[0], base.shape), build.reshape(grads[0], base.shape)
+
+    def gathered(value: Node) -> Node:
+        return value.graph.add(Primitive.GATHER, (value, positions), axis=axis)
+
+    if reduce == "sum":
+        to_base, to_source = grad, gathered(grad)
+    elif reduce == "mean":
+        scaled = grad / _counts(base, positions, axis, include_self)
+        to_base, to_source = scaled, gathered(scaled)
+    elif reduce == "prod":
+        to_base, to_source = _prod_gradients(base, positions, source, out, grad, axis, include_self)
+    else:
+        hit = build.cast(build.map_(Fn.EQ, base, out), base.dtype)
+        hits = build.cast(build.map_(Fn.EQ, source, gathered(out)), base.dtype)
+        start = hit if include_self else _cleared(hit, positions, axis, 0)
+        count = scatter(start, positions, hits, axis, "add")
+        share = grad / build.where(build.map_(Fn.EQ, count, 0), 1, count)
+        to_base, to_source = start * share, hits * gathered(share)
+    if not include_self:
+        to_base = _cleared(to_base, positions, axis, 0)
+    low, high = [0] * source.ndim, [n - m for n, m in zip(_lifted(given).shape, source.shape)]
+    to_source = build.pad(to_source, low, high)
+    return [build.reshape(to_base, x.shape), None, build.reshape(to_source, given.shape)]
+
+
+def _prod_gradients(
+    base: Node, positions: Node, source: Node, out: Node, grad: Node, axis: int, include_self: bool
+) -> tuple[Node, Node]:
+    """The product of the others: out / own, and where zeros meet, by counting them and multiplying the rest."""
+    zero_base, zero_source = build.map_(Fn.EQ, base, 0), build.map_(Fn.EQ, source, 0)
+    own_base = build.where(zero_base, 1, base)
+    own_source = build.where(zero_source, 1, source)
+
+    def product(start: Node, values: Node) -> Node:
+        return base.graph.add(
+            Primitive.LIBRARY, (start, positions, values), name="scatter_reduce", axis=axis, reduce="prod", include_self=True,
+            shape=base.shape, dtype=base.dtype,
+        )  # fmt: skip
+
+    start = own_base if include_self else _cleared(own_base, positions, axis, 1)
+    rest = product(start, own_source)
+    zeros_at = build.cast(zero_base, base.dtype)
+    zeros_at = zeros_at if include_self else _cleared(zeros_at, positions, axis, 0)
+    count = scatter(zeros_at, positions, build.cast(zero_source, base.dtype), axis, "add")
+
+    def others(own: Node, is_zero: Node, product_of: Node, zeros_of: Node) -> Node:
+        left = zeros_of - build.cast(is_zero, base.dtype)
+        return build.where(build.map_(Fn.EQ, left, 0), product_of / own, 0)
+
+    def gathered(value: Node) -> Node:
+        return value.graph.add(Primitive.GATHER, (value, positions), axis=axis)
+
+    del out
+    return (
+        grad * others(own_base, zero_base, rest, count),
+        gathered(grad) * others(own_source, zero_source, gathered(rest), gathered(count)),
+    )
+
+
+scatter_reduce_operator = Operator("scatter_reduce", _scatter_reduce, vjp=_scatter_reduce_vjp)
+_scatter_reduce_ = InplaceOperation(scatter_reduce_operator)
+
+
+def _prepared(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> dict[str, Any]:
+    axis = normalise_axis(as_int("scatter_reduce", dim, "dim"), need_tensor("scatter_reduce", x).ndim)
+    if need_tensor("scatter_reduce", src, "src", 4).dtype is not x.dtype:
+        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+    if reduce not in REDUCTIONS:
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    _checked_sizes("scatter_reduce", x, axis, _index_dtype("scatter_reduce", index, True), src, False)
+    return {"axis": axis, "reduce": reduce, "include_self": bool(include_self)}
+
+
+@public("indexing", kind="library", out=True)
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True  # noqa: A002
+) -> Tensor:
+    """A copy in which the values of src that meet at a place of dim are reduced: sum, prod, mean, amax or amin.
+
+    include_self: whether what stood there takes part. Gradients of extremes are shared among equals.
+    """
+    attrs = _prepared(input, dim, index, src, reduce, include_self)
+    if index.layout.numel == 0:
+        return input.clone()  # type: ignore[attr-defined]
+    return _guarded(
+        "scatter_reduce", lambda: call(scatter_reduce_operator, (input, index, src), attrs), input, attrs["axis"], index
+    )
+
+
+def scatter_reduce_(
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """scatter_reduce in place."""
+    attrs = _prepared(self, dim, index, src, reduce, include_self)
+    if index.layout.numel == 0:
+        return self
+    return _guarded(
+        "scatter_reduce_", lambda: _scatter_reduce_(self, index, src, **attrs), self, attrs["axis"], index
+    )
+
+
+inplace_method("scatter_reduce", scatter_reduce_)

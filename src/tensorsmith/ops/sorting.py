@@ -1,0 +1,235 @@
+"""Order along an axis: sort, topk, kthvalue, median, unique. Positions come from a stable NumPy sort; values are gathered
+at them, which is also how gradients flow. NaN counts as the largest value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core.dtypes import int64
+from tensorsmith.core.shapes import normalise_axis
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.creation import copy_array
+from tensorsmith.ops.indexing import host
+from tensorsmith.ops.reductions import ValuesIndices, at_index
+from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.ops.shortcut import as_int
+from tensorsmith.scalar.table import Fn
+from tensorsmith.tensor.tensor import Tensor
+
+
+def order(x: Node, axis: int, descending: bool) -> Node:
+    """Positions that sort along an axis."""
+    return x.graph.add(Primitive.LIBRARY, (x,), name="argsort", axis=axis, descending=descending, shape=x.shape, dtype=int64)
+
+
+def _picked(x: Node, axis: int, descending: bool, start: int, length: int) -> tuple[Node, Node]:
+    """Values and positions of ranks start to start + length."""
+    rows = x if x.ndim else build.reshape(x, (1,))
+    index = build.slice_(order(rows, axis, descending), axis, start, length)
+    values = x.graph.add(Primitive.GATHER, (rows, index), axis=axis)
+    if not x.ndim:
+        return build.reshape(values, ()), build.reshape(index, ())
+    return values, index
+
+
+def _sort(x: Node, axis: int, descending: bool) -> tuple[Node, Node]:
+    return _picked(x, axis, descending, 0, x.shape[axis] if x.ndim else 1)
+
+
+def _pull(inputs: list[Node], outputs: list[Node], grads: list[Node], **attrs: Any) -> list[Node]:
+    """The gradient of picked values goes to where they were."""
+    from tensorsmith.ir.gradients import scatter, zeros
+
+    x, index, grad, axis = inputs[0], outputs[1], grads[0], attrs["axis"]
+    if not x.ndim:
+        return [grad]
+    return [scatter(zeros(grad, x.shape), index, grad, axis, "add")]
+
+
+def _topk(x: Node, k: int, axis: int, largest: bool) -> tuple[Node, Node]:
+    return _picked(x, axis, largest, 0, k) if x.ndim else _picked(x, axis, largest, 0, 1)
+
+
+def _kth(x: Node, k: int, axis: int, keepdim: bool) -> tuple[Node, Node]:
+    values, index = _picked(x, axis, False, k - 1, 1)
+    return _dropped(values, x, axis, keepdim), _dropped(index, x, axis, keepdim)
+
+
+def _dropped(x: Node, like: Node, axis: int, keepdim: bool) -> Node:
+    if keepdim or not like.ndim:
+        return x
+    return build.reshape(x, x.shape[:axis] + x.shape[axis + 1 :])
+
+
+def _median(x: Node, axis: int, keepdim: bool, skip_nan: bool) -> tuple[Node, Node]:
+    """The lower median. A NaN in a row is its median, or is left out."""
+    rows = x if x.ndim else build.reshape(x, (1,))
+    extent = rows.shape[axis]
+    sorted_at = order(rows, axis, False)
+    if x.dtype.kind != "f":
+        index = build.slice_(sorted_at, axis, (extent - 1) // 2, 1)
+    else:
+        nan = build.cast(build.map_(Fn.ISNAN, rows), int64)
+        count = build.reduce(nan, "sum", (axis,), keepdim=True)
+        if skip_nan:
+            present = extent - count
+            rank = build.where(present <= 0, 0, build.map_(Fn.FLOOR_DIVIDE, present - 1, 2))
+            index = x.graph.add(Primitive.GATHER, (sorted_at, rank), axis=axis)
+        else:
+            first_nan = build.reduce(nan, "argmax", (axis,), keepdim=True)
+            index = build.where(count > 0, first_nan, build.slice_(sorted_at, axis, (extent - 1) // 2, 1))
+    values = x.graph.add(Primitive.GATHER, (rows, index), axis=axis)
+    if not x.ndim:
+        return build.reshape(values, ()), build.reshape(index, ())
+    return _dropped(values, x, axis, keepdim), _dropped(index, x, axis, keepdim)
+
+
+def _one_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node], **attrs: Any) -> list[Node]:
+    return [at_index(inputs[0], outputs[1], grads[0], attrs["axis"])]
+
+
+sort_operator = Operator("sort", _sort, vjp=_pull)
+argsort_operator = Operator("argsort", lambda x, axis, descending: _sort(x, axis, descending)[1])
+topk_operator = Operator("topk", _topk, vjp=_pull)
+kthvalue_operator = Operator("kthvalue", _kth, vjp=_one_vjp)
+median_operator = Operator("median", _median, vjp=_one_vjp)
+
+
+@public("sorting", kind="library", out=True)
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesIndices:  # noqa: A002
+    """Sorted along an axis, and where the values were. Equal elements keep their order."""
+    axis = normalise_axis(as_int("sort", dim, "dim"), need_tensor("sort", input).ndim)
+    return ValuesIndices(*sort_operator(input, axis=axis, descending=bool(descending)))
+
+
+@public("sorting", kind="library", differentiable=False)
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:  # noqa: A002
+    """Positions that sort along an axis."""
+    axis = normalise_axis(as_int("argsort", dim, "dim"), need_tensor("argsort", input).ndim)
+    return argsort_operator(input, axis=axis, descending=bool(descending))
+
+
+@public("sorting", kind="library", out=True)
+def msort(input: Tensor) -> Tensor:  # noqa: A002
+    """Sorted along the first axis."""
+    return sort(input, 0).values
+
+
+@public("sorting", kind="library")
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:  # noqa: A002
+    """The k largest (or smallest) elements along an axis, in order, and where they were."""
+    axis = normalise_axis(as_int("topk", dim, "dim"), need_tensor("topk", input).ndim)
+    count = as_int("topk", k, "k")
+    if not 0 <= count <= (input.layout.shape[axis] if input.ndim else 1):
+        raise RuntimeError("selected index k out of range")
+    return ValuesIndices(*topk_operator(input, k=count, axis=axis, largest=bool(largest)))
+
+
+@public("sorting", kind="library")
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:  # noqa: A002
+    """The k-th smallest element along an axis (k counts from 1), and where it was."""
+    axis = normalise_axis(as_int("kthvalue", dim, "dim"), need_tensor("kthvalue", input).ndim)
+    extent = input.layout.shape[axis] if input.ndim else 1
+    if extent == 0:
+        raise IndexError(f"kthvalue(): Expected reduction dim {axis} to have non-zero size.")
+    if not 1 <= as_int("kthvalue", k, "k") <= extent:
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {axis}")
+    return ValuesIndices(*kthvalue_operator(input, k=int(k), axis=axis, keepdim=bool(keepdim)))
+
+
+def _medians(name: str, skip_nan: bool, what: str) -> None:
+    def function(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:  # noqa: A002
+        need_tensor(name, input)
+        if dim is None:
+            if not input.layout.numel:
+                return input.new_full((), float("nan"))  # type: ignore[attr-defined]
+            flat = input.reshape((input.layout.numel,))  # type: ignore[attr-defined]
+            return median_operator(flat, axis=0, keepdim=False, skip_nan=skip_nan)[0]
+        axis = normalise_axis(as_int(name, dim, "dim"), input.ndim)
+        if input.ndim and input.layout.shape[axis] == 0:
+            raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
+        return ValuesIndices(*median_operator(input, axis=axis, keepdim=bool(keepdim), skip_nan=skip_nan))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = what
+    public("sorting", kind="library")(function)
+
+
+_medians("median", False, "The lower median of all, or along an axis with its place; NaN where there is one.")
+_medians("nanmedian", True, "The lower median of the values that are not NaN, of all or along an axis with its place.")
+
+
+@public("sorting", kind="library")
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:  # noqa: A002
+    """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
+    axis = normalise_axis(as_int("mode", dim, "dim"), need_tensor("mode", input).ndim)
+    if not input.ndim:
+        return ValuesIndices(input.clone(), copy_array(np.zeros((), np.int64)))  # type: ignore[attr-defined]
+    if input.layout.shape[axis] == 0:
+        raise IndexError(f"mode(): Expected reduction dim {axis} to have non-zero size.")
+    values = host(input, "mode")
+
+    def place(row: np.ndarray) -> int:
+        distinct, counts = np.unique(row, return_counts=True)
+        commonest = distinct[np.argmax(counts)]
+        return int(np.flatnonzero((row == commonest) | ((row != row) & (commonest != commonest)))[-1])
+
+    found = np.expand_dims(np.apply_along_axis(place, axis, values), axis).astype(np.int64)
+    index = copy_array(found)
+    picked = input.gather(axis, index)  # type: ignore[attr-defined]
+    return ValuesIndices(*(x if keepdim else x.squeeze(axis) for x in (picked, index)))
+
+
+# --- distinct values --------------------------------------------------------------------------------------------------
+
+
+@public("sorting", kind="library", differentiable=False)
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,  # noqa: A002
+    dim: int | None = None,
+) -> Any:  # fmt: skip
+    """Distinct elements (or slices of an axis) in order; also where each element went, and how often each occurs."""
+    values = host(need_tensor("unique", input), "unique")
+    axis = None if dim is None else normalise_axis(dim, input.ndim)
+    found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
+    inverse = inverse.reshape(values.shape if axis is None else -1)
+    results = [copy_array(np.ascontiguousarray(found))]
+    if return_inverse:
+        results.append(copy_array(inverse.astype(np.int64)))
+    if return_counts:
+        results.append(copy_array(counts.astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@public("sorting", kind="library", differentiable=False)
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None  # noqa: A002
+) -> Any:
+    """The elements (or slices of an axis) without immediate repetitions."""
+    values = host(need_tensor("unique_consecutive", input), "unique_consecutive")
+    axis = None if dim is None else normalise_axis(dim, input.ndim)
+    rows = values.reshape(-1, 1) if axis is None else np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows[1:] != rows[:-1]).any(1)
+    starts = np.flatnonzero(new)
+    picked = values.reshape(-1)[starts] if axis is None else np.take(values, starts, axis)
+    results = [copy_array(np.ascontiguousarray(picked))]
+    if return_inverse:
+        inverse = np.cumsum(new).astype(np.int64) - 1
+        results.append(copy_array(inverse.reshape(values.shape) if axis is None else inverse))
+    if return_counts:
+        results.append(copy_array(np.diff(np.append(starts, len(rows))).astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@public("sorting", method=False, kind="library", differentiable=False)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether each element occurs among the test elements."""
+    a, b = (host(x, "isin") if isinstance(x, Tensor) else np.asarray(x) for x in (elements, test_elements))
+    return copy_array(np.isin(a, b, assume_unique=assume_unique, invert=invert))
+
+
