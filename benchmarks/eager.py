@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from timing import Report, compare, make_parser, selected
 
 import tensorsmith as ts
+from timing import Report, compare, make_parser, selected
 
 
 def calls(lib: Any, grad: bool) -> dict[str, Callable[[], Any]]:

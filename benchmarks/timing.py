@@ -1,8 +1,8 @@
 """Comparisons of running times that hold on a machine which is not idle.
 
-Candidates take turns (A B A B ...), so that whatever disturbs the machine disturbs all of them alike, and each figure is a
-median over turns. One thread is measured in processor time of this process; several threads need wall time and a quiet
-machine.
+Candidates take turns (A B B A ...), so that whatever disturbs the machine disturbs all of them alike, and each figure
+is a median over turns. One thread is measured in processor time of this process; several threads need wall time and a
+quiet machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import gc
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,8 +83,8 @@ class Report:
     def add(self, name: str, peer: float, ours: float, remark: str = "") -> None:
         """One case that is right."""
         self.ratios[name] = peer / ours
-        print(f"{name:42s} torch {peer * 1e6:11.2f} us   ours {ours * 1e6:11.2f} us   ratio {peer / ours:6.2f}  {remark}")
-        sys.stdout.flush()
+        times = f"torch {peer * 1e6:11.2f} us   ours {ours * 1e6:11.2f} us"
+        print(f"{name:42s} {times}   ratio {peer / ours:6.2f}  {remark}", flush=True)
 
     def fail(self, name: str, reason: str) -> None:
         """One case that is wrong, or that does not run."""
@@ -111,7 +110,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=1, help="1 (default): processor time; more: wall time")
     parser.add_argument("--turns", type=int, default=11, help="samples of each candidate (default 11)")
     parser.add_argument("--floor", type=float, default=None, help="exit 1 where a ratio is lower")
-    parser.add_argument("--mean", type=float, default=None, help="exit 1 where the geometric mean of the ratios is lower")
+    parser.add_argument("--mean", type=float, default=None, help="exit 1 where the ratios' geometric mean is lower")
     return parser
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from timing import Report, compare, make_parser, selected
 
 import tensorsmith as ts
+from timing import Report, compare, make_parser, selected
 
 STEPS = 5
 
@@ -123,8 +123,8 @@ def epochs(report: Report, path: str, threads: int, count: int = 3) -> None:
     loader = DataLoader(data, batch_size=batch, shuffle=True)
 
     def their_epoch() -> float:
-        losses = [their_step(images[chosen], labels[chosen]).item() for chosen in torch.randperm(len(images)).split(batch)]
-        return float(np.mean(losses))
+        order = torch.randperm(len(images)).split(batch)
+        return float(np.mean([their_step(images[chosen], labels[chosen]).item() for chosen in order]))
 
     def our_epoch() -> float:
         return float(np.mean([our_step(x.reshape(len(y), features), y).item() for x, y in loader]))

@@ -45,7 +45,9 @@ def test_variables_are_named_in_order_of_appearance():
     assert parse("lambda q, p: p").names == ("q", "p")
 
 
-@pytest.mark.parametrize("text", ["softmax(x, dim=-1)", "x @ y", "sum(x, dim=0)", "x.sum(0)", "x.T + 1", "x[:, 1:3] * 2"])
+@pytest.mark.parametrize(
+    "text", ["softmax(x, dim=-1)", "x @ y", "sum(x, dim=0)", "x.sum(0)", "x.T + 1", "x[:, 1:3] * 2"]
+)
 def test_tensor_expressions_are_told_apart(text):
     parsed = parse(text)
     assert parsed.expression is None and parsed.function is not None

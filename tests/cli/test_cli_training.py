@@ -116,8 +116,9 @@ def images(tmp_path) -> Path:
 
 def test_train_on_files_by_path(demo, cache, images, tmp_path):
     output = tmp_path / "model.safetensors"
-    arguments = ["train", "--data", str(images), "--epochs", "3", "--batch-size", "32", "--hidden", "24", "--threads", "1"]
-    done = run([*arguments, "--optimizer", "sgd", "--output", str(output)], cache, tmp_path)
+    arguments = ["train", "--data", str(images), "--epochs", "3", "--batch-size", "32", "--hidden", "24"]
+    arguments += ["--threads", "1", "--optimizer", "sgd", "--output", str(output)]
+    done = run(arguments, cache, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     epochs = re.findall(r"^epoch +(\d) +loss ([\d.]+) +([\d,]+) images/s +test accuracy ([\d.]+)$", done.stdout, re.M)
     assert [number for number, *_ in epochs] == ["1", "2", "3"]

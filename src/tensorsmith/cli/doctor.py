@@ -162,6 +162,7 @@ def _self_test(subject: str) -> Iterator[Finding]:
     gate = 1 / (1 + np.exp(-wide))
     expected_grad = flow * (gate + wide * gate * (1 - gate))
     error = float(np.abs(y.detach().numpy() / expected - 1).max())
+    assert x.grad is not None
     grad_error = float(np.abs(x.grad.numpy() - expected_grad).max() / np.abs(expected_grad).max())
     counts = statistics()
     text = f"value within {error:.1e}, gradient within {grad_error:.1e} of NumPy's float64; "
@@ -188,7 +189,8 @@ def _cuda(subject: str) -> Iterator[Finding]:
     except (ImportError, RuntimeError) as error:
         yield Finding("NOTE", "gpu", f"no driver: {error}")
         return
-    yield Finding("OK" if count else "NOTE", "gpu", f"{count} device(s)" if count else "none found: text is compiled, not run")
+    text = f"{count} device(s)" if count else "none found: CUDA text is compiled, not run"
+    yield Finding("OK" if count else "NOTE", "gpu", text)
 
 
 CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {

@@ -1,7 +1,7 @@
 """Expressions given as text: `x * sigmoid(x)`, `softmax(x @ y, dim=-1)`.
 
-The text is parsed by Python's grammar and walked over a list of allowed forms; nothing of it is ever evaluated by Python
-itself. Two kinds are told apart by what they use:
+The text is parsed by Python's grammar and walked over a list of allowed forms; nothing of it is ever evaluated by
+Python itself. Two kinds are told apart by what they use:
 
     scalar   arithmetic, comparisons, `a if condition else b`, and/or/not, functions of tensorsmith.scalar
     tensor   besides arithmetic: `@`, operators with their keywords, methods (`x.sum(0)`), `.T`, slices
@@ -47,9 +47,9 @@ def _small_exponent(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any],
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: _small_exponent(operator.pow), ast.MatMult: operator.matmul,
-    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: _small_exponent(operator.lshift),
-    ast.RShift: operator.rshift,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: _small_exponent(operator.pow),
+    ast.MatMult: operator.matmul, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.LShift: _small_exponent(operator.lshift), ast.RShift: operator.rshift,
 }  # fmt: skip
 _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
@@ -75,7 +75,8 @@ def parse(text: str) -> Parsed:
     try:
         body = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise UsageError(f"cannot read {text!r} as an expression: {error.msg}; write one such as 'x * sigmoid(x)'") from None
+        advice = "write one such as 'x * sigmoid(x)'"
+        raise UsageError(f"cannot read {text!r} as an expression: {error.msg}; {advice}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"cannot read {text[:60]!r} as an expression: {error or type(error).__name__}") from None
     order: list[str] = []
@@ -172,10 +173,8 @@ def _called(body: ast.expr) -> ast.expr:
 
 def _required(function: Callable[..., Any], annotation: str | None) -> int:
     parameters = inspect.signature(function).parameters.values()
-    return sum(
-        p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD and (annotation is None or p.annotation == annotation)
-        for p in parameters
-    )
+    needed = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return sum(annotation is None or p.annotation == annotation for p in needed)
 
 
 def _variables(body: ast.expr) -> list[str]:
@@ -320,7 +319,8 @@ class _Walk:
 
 def _unknown(node: ast.expr, name: str, known: Sequence[str]) -> UsageError:
     close = difflib.get_close_matches(name, sorted(set(known)), 3)
-    return UsageError(f"{ast.unparse(node)!r}: there is no function {name!r}" + (f"; {', '.join(close)}?" if close else ""))
+    advice = f"; {', '.join(close)}?" if close else ""
+    return UsageError(f"{ast.unparse(node)!r}: there is no function {name!r}{advice}")
 
 
 class _ScalarWalk(_Walk):
@@ -369,7 +369,8 @@ class _TensorWalk(_Walk):
         """The function of a call, the value whose method it is, and its name."""
         name = _dotted(node.func)
         if isinstance(node.func, ast.Attribute) and not _is_prefixed(node.func):
-            entry = next((e for e in registry.TABLE.values() if e.method and node.func.attr in (e.name, *e.aliases)), None)
+            methods = (entry for entry in registry.TABLE.values() if entry.method)
+            entry = next((e for e in methods if node.func.attr in (e.name, *e.aliases)), None)
             if entry is None:
                 raise self.refused(node, "calls a method that is not an operator")
             return entry.function, node.func.value, entry.name

@@ -1,7 +1,7 @@
 """Ctrl-C while files are written and kernels run: remembered, and acted on at the next safe place.
 
-A signal may arrive inside a finaliser or between two writes. So the first one only sets a flag, which `check()` turns into
-KeyboardInterrupt where the program says that it can stop; a second one interrupts at once.
+A signal may arrive inside a finaliser or between two writes. So the first one only sets a flag, which `check()` turns
+into KeyboardInterrupt where the program says that it can stop; a second one interrupts at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Interrupts:
             self._installed = True
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._installed:
             signal.signal(signal.SIGINT, self._before)
             self._installed = False

@@ -16,8 +16,8 @@ def make_progress(console: Console, unit: str) -> Progress:
     """A bar with counts, time, and the fields `loss` and `accuracy` of its task."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn(unit),
-        TextColumn("loss {task.fields[loss]}"), TextColumn("test accuracy {task.fields[accuracy]}"), TimeElapsedColumn(),
-        console=console,
+        TextColumn("loss {task.fields[loss]}"), TextColumn("test accuracy {task.fields[accuracy]}"),
+        TimeElapsedColumn(), console=console,
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Callable
 
 
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `tensorsmith train`."""
     parser.add_argument(
@@ -86,8 +85,8 @@ def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable
     training = Training(settings, train, test)
     sizes = "x".join(map(str, train.images.shape[2:]))
     console.print(
-        f"{options.data}: {len(train)} images of {sizes} to train on, {len(test)} to test, {len(train.classes)} classes; "
-        f"perceptron {training.model.extra_repr()}; {get_num_threads()} threads"
+        f"{options.data}: {len(train)} images of {sizes} to train on, {len(test)} to test, "
+        f"{len(train.classes)} classes; perceptron {training.model.extra_repr()}; {get_num_threads()} threads"
     )
     check()
     last = 0.0

@@ -1,6 +1,6 @@
 """The training that `demo` and `train` share: a perceptron on images, an epoch at a time.
 
-The learning rate follows half a cosine from its first value to 0 over all steps: large steps first, fine ones at the end.
+The learning rate follows half a cosine from its first value to 0 over all steps: large steps first, fine ones last.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def load_parts(source: str) -> tuple[Images, Images]:
         sizes = "x".join(map(str, train.images.shape[2:])), "x".join(map(str, test.images.shape[2:]))
         raise UsageError(f"--data {source}: training images are {sizes[0]}, test images {sizes[1]}")
     if len(test.classes) > len(train.classes):
-        raise UsageError(f"--data {source}: the test part has {len(test.classes)} classes, training {len(train.classes)}")
+        counts = len(test.classes), len(train.classes)
+        raise UsageError(f"--data {source}: the test part has {counts[0]} classes, the training part {counts[1]}")
     return train, test
 
 

@@ -243,7 +243,7 @@ class Specialisation:
 
     @functools.cached_property
     def plan(self) -> Plan:
-        inputs = []
+        inputs: list[Strided | None] = []
         for node, source in zip(self.tracer.graph.inputs, self.tracer.sources):
             if node.attrs["param"]:
                 inputs.append(None)
@@ -252,8 +252,8 @@ class Specialisation:
                 assert layout is not None
                 inputs.append(Strided(layout.shape, layout.strides))
         required = {}
-        for output, source in self.updates:
-            layout = self.tracer.sources[source].layout
+        for output, number in self.updates:
+            layout = self.tracer.sources[number].layout
             assert layout is not None
             required[output] = Strided(layout.shape, layout.strides)
         return build_plan(simplify(self.tracer.graph), inputs, required, dict(self.updates))

@@ -7,7 +7,8 @@
     llvm      the LLVM text of each kernel
     cuda      the CUDA C++ text of each kernel (no GPU needed)
 
-What is shown is what runs: the same program, gradient rule, fusion and kernels that eager execution and `ts.compile` use.
+What is shown is what runs: the same program, gradient rule, fusion and kernels that eager execution and `ts.compile`
+use.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Explanation:
         lines += [str(self.forward), "", "gradient:"]
         if self.backward is None:
             return "\n".join([*lines, f"({self.no_gradient or 'no input has a gradient'})"])
-        given = [f"saved {s.kind} {self.names[s.number] if s.kind == 'input' else s.number}" for s in self.backward.saved]
+        saved = [(s.kind, self.names[s.number] if s.kind == "input" else s.number) for s in self.backward.saved]
+        given = [f"saved {kind} {which}" for kind, which in saved]
         given += [f"the gradient of output {i}" for i in self.backward.grad_outputs]
         lines.append(", ".join(f"%{n.index} is {what}" for n, what in zip(self.backward.graph.inputs, given)))
         lines.append(str(self.backward.graph))
@@ -276,8 +278,8 @@ def explain_expression(
     graph.outputs = (result,)
 
     def rule(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> list[Node | None]:
-        # As `ops/elementwise.py` has it: the whole expression is differentiated at once, so that the side not taken of a
-        # `where` never leaks a NaN.
+        # As `ops/elementwise.py` has it: the whole expression is differentiated at once, so that the side not taken of
+        # a `where` never leaks a NaN.
         return [grads[0] * evaluate(derivative(expression, i), inputs) for i in range(count)]
 
     backward, why = _gradient(graph, rule)

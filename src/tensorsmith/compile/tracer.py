@@ -58,12 +58,14 @@ class Current:
 class HostFloat(float):
     """A Python number of a step (a bias correction, a random offset) that is asked for again at each run."""
 
+    kind = float
     ask: Callable[[], float]
 
 
 class HostInt(int):
     """The same for integers."""
 
+    kind = int
     ask: Callable[[], int]
 
 
@@ -148,7 +150,7 @@ class Tracer:
         if isinstance(operand, Tensor):
             return self.value(operand)
         if isinstance(operand, HostFloat | HostInt):
-            node = self.graph.input((), scalar_dtype(operand.__class__.__base__), param=True)
+            node = self.graph.input((), scalar_dtype(operand.kind), param=True)
             self.sources.append(Source(ask=operand.ask))
             return node
         return self.graph.constant(operand, scalar_dtype(operand.__class__))
@@ -164,7 +166,7 @@ class Tracer:
 
     def kinds(self, operands: Sequence[Any]) -> list[Kind]:
         return [
-            x.__class__.__base__ if isinstance(x, HostFloat | HostInt) else dispatch.kind_of(x) for x in operands
+            x.kind if isinstance(x, HostFloat | HostInt) else dispatch.kind_of(x) for x in operands
         ]
 
     def call(self, operation: Operation, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
-from tensorsmith.data.operators import from_numpy, stack, tensor
+from tensorsmith.ops.creation import from_numpy, tensor
+from tensorsmith.ops.joining import stack
 from tensorsmith.tensor.tensor import Tensor
 
 

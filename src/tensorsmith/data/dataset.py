@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tensorsmith.data.collate import default_collate
-from tensorsmith.data.operators import randperm, tensor
+from tensorsmith.ops.creation import tensor
+from tensorsmith.ops.random import randperm
 
 
 class Dataset:

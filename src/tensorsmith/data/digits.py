@@ -13,7 +13,7 @@ import numpy as np
 from tensorsmith.data.collate import default_collate
 from tensorsmith.data.dataset import Dataset, rows
 from tensorsmith.data.idx import find_idx_pair, load_idx
-from tensorsmith.data.operators import from_numpy
+from tensorsmith.ops.creation import from_numpy
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:

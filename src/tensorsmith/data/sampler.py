@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
-from tensorsmith.data.operators import randint, randperm
+from tensorsmith.ops.random import randint, randperm
 
 
 class Sampler:

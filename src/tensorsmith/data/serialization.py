@@ -108,7 +108,7 @@ def load(f: str | os.PathLike[str] | BinaryIO) -> Any:
 
     f: a path, or a binary file that can seek. Nothing in a file is executed. Everything the header says is checked
     against the size of the file first.
-    Raises CheckpointError (a ValueError) for a file that is damaged, cut off or in another format, saying what was found.
+    Raises CheckpointError (a ValueError) for a file that is damaged, cut off or in another format: what was found.
     """
     if isinstance(f, str | os.PathLike):
         with open(f, "rb") as file:

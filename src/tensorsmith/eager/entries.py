@@ -11,13 +11,14 @@ from typing import Any
 
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.views import Strided, covers_once
-from tensorsmith.eager.operator import Kind, Operation, Program
+from tensorsmith.eager.operator import BackwardOperator, Kind, Operation, Program
 from tensorsmith.eager.record import recorder
 from tensorsmith.eager.template import launch_entry, view_entry
 from tensorsmith.passes.fusion import same_strides
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.runtime.steps import KernelStep
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, make_view
 
@@ -26,6 +27,28 @@ Entry = Callable[..., Any]
 
 def make_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Entry:
     """The entry for operands of these kinds."""
+    if isinstance(operation, BackwardOperator) and any(isinstance(k, Layout) and k.tracked for k in kinds):
+        return _gradient_entry(operation, kinds, attrs)
+    return _entry(operation, kinds, attrs)
+
+
+def _gradient_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Entry:
+    """Gradients are rarely differentiated again: their own gradient is derived where grad mode is on for the first time."""
+    plain = _entry(operation, [k.with_tracking(False) if isinstance(k, Layout) else k for k in kinds], attrs)
+    recorded: Entry | None = None
+
+    def entry(*operands: Any) -> Any:
+        nonlocal recorded
+        if not modes.grad:
+            return plain(*operands)
+        if recorded is None:
+            recorded = _entry(operation, kinds, attrs)
+        return recorded(*operands)
+
+    return entry
+
+
+def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Entry:
     needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
     seen = operation.places(kinds, attrs)
     if seen is not None:

@@ -53,7 +53,7 @@ class InplaceOperation(Operation):
         if found is None:
             inner = self.operator.program(kinds, attrs)
             graph = inner.graph
-            targets = [kinds[i] for i in self.writes]
+            targets: list[Layout] = [kinds[i] for i in self.writes]  # type: ignore[misc]
             if any(n.dtype is not t.dtype or n.op is Primitive.INPUT for n, t in zip(graph.outputs, targets)):
                 graph = Graph()
                 nodes = [graph.input(n.shape, n.dtype, n.attrs["param"]) for n in inner.graph.inputs]
@@ -226,19 +226,7 @@ def recording_entry(
             for k in writes:
                 if operands[i].storage is operands[k].storage:
                     check_overlap(name, operands[i], operands[k])
-        if tracked and modes.grad:
-            for i in writes:
-                check_writable(name, operands[i])
-            node = OperatorNode.__new__(OperatorNode)
-            node.program, node.needs, node.output_count, node.table = program, needs, len(writes), table
-            node.backward = backward
-            node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
-            node.sequence = next(_sequence)
-            node.attached = None
-            save(node, [w for w in table if w.kind == "input"], operands, ())
-            before, versions = node.saved, node.versions
-        else:
-            node = None
+        node = start_node(operands) if tracked and modes.grad else None
         write(operands)
         results = [operands[i] for i in writes]
         for target in results:
@@ -246,15 +234,33 @@ def recording_entry(
         if node is not None:
             for number, target in enumerate(results):
                 rebase_history(target, node, number)
-            if len(before) == len(table):
-                node.saved, node.versions = before, versions
-            else:
-                rest = iter(zip(before, versions))
-                pairs = [next(rest) if w.kind == "input" else (SavedTensor(results[w.number], w.number), 0) for w in table]
-                node.saved, node.versions = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+            save_outputs(node, results)
             if modes.anomaly:
                 note_user_line(node)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def start_node(operands: Sequence[Any]) -> OperatorNode:
+        """The node of a call that is about to write: edges and inputs as they are before."""
+        assert backward is not None
+        for i in writes:
+            check_writable(name, operands[i])
+        node = OperatorNode.__new__(OperatorNode)
+        node.program, node.needs, node.output_count, node.table = program, needs, len(writes), table
+        node.backward = backward
+        node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
+        node.sequence = next(_sequence)
+        node.attached = None
+        save(node, [w for w in table if w.kind == "input"], operands, ())
+        return node
+
+    def save_outputs(node: OperatorNode, results: Sequence[Tensor]) -> None:
+        """Add what is saved of the results, as they are after the write."""
+        assert node.saved is not None
+        if len(node.saved) == len(table):
+            return
+        rest = iter(zip(node.saved, node.versions))
+        pairs = [next(rest) if w.kind == "input" else (SavedTensor(results[w.number], w.number), 0) for w in table]
+        node.saved, node.versions = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
     return entry
 

@@ -39,6 +39,7 @@ from tensorsmith.core.layout import Layout
 from tensorsmith.eager.operator import Program
 from tensorsmith.eager.record import OperatorNode, note_user_line, save
 from tensorsmith.runtime.plan import Plan
+from tensorsmith.runtime.steps import KernelStep
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor
@@ -60,6 +61,7 @@ def launch_entry(
     operand_of_word = [f"a{i}.ptr" for i in plan.tensor_inputs] + ["ptr"] + [f"a{i}" for i in plan.params]
     given = ", ".join(operand_of_word[w] + (f" + {o}" if o else "") for w, o in words)
     step = plan.steps[0]
+    assert isinstance(step, KernelStep)
     free = free_list(nbytes)
     body = [
         "try:",

@@ -99,5 +99,5 @@ def elementwise(function: Callable[..., Any] | None = None, *, name: str | None 
     tensor([0.0000, 0.7311])
     """
     if function is None:
-        return lambda given: elementwise(given, name=name, arity=arity)
+        return lambda given: Elementwise(given, name or given.__name__, arity)
     return Elementwise(function, name or function.__name__, arity)

@@ -1,7 +1,7 @@
 """The update of one parameter as one kernel: an in-place operator that writes the parameter and its state.
 
-An optimiser runs the same few kernels thousands of times a second on tensors that it owns, so the checks and look-ups of
-an ordinary in-place call are made once per combination of layouts and kept; a step is then one launch.
+An optimiser runs the same few kernels thousands of times a second on tensors that it owns, so the checks and look-ups
+of an ordinary in-place call are made once per combination of layouts and kept; a step is then one launch.
 """
 
 from __future__ import annotations

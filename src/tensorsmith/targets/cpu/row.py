@@ -100,15 +100,15 @@ def _find_stash(structure: Structure, passes: Passes) -> tuple[int, int, int] | 
 
 
 def choose(canonical: Canonical) -> str:
-    """'row inner' or 'row outer': along which axis the operands that vary along the reduce axis are consecutive."""
+    """'row inner' or 'row outer': the axis along which fewer of the operands that vary have gaps."""
     structure = canonical.structure
-    along = inner = 0
+    gaps_along = gaps_inner = 0
     for k, (kept, reduced) in enumerate(zip(structure.inner, structure.along)):
         if len(structure.inputs) <= k < len(structure.inputs) + structure.coordinates or reduced == 0:
             continue
-        along += reduced == 1
-        inner += kept == 1
-    return "row outer" if inner > along and canonical.extents[-1] > 1 else "row inner"
+        gaps_along += reduced == 2
+        gaps_inner += kept == 2
+    return "row outer" if gaps_inner < gaps_along and canonical.extents[-1] > 1 else "row inner"
 
 
 def compiled_structure(structure: Structure, schedule: str) -> Structure:
