@@ -1,7 +1,7 @@
 """Every Python block of README.md and docs/*.md runs, and its outputs are what is printed there.
 
-The blocks of one file share a namespace, in order. A block with `>>>` is checked as a doctest (`...` stands for anything);
-another is executed, and says what it claims with `assert`.
+The blocks of one file share a namespace, in order. A block with `>>>` is checked as a doctest (`...` stands for
+anything); another is executed, and says what it claims with `assert`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def test_a_wrong_block_fails(source: str):
 
 
 def test_blocks_are_found_and_share_a_namespace():
-    text = "# A\n\n```python\na = 2\n```\n\ntext\n\n```sh\nls\n```\n```python\n>>> a + 1\n3\n>>> b = a\n```\n```python\nassert b == 2\n```\n"
+    text = "# A\n\n```python\na = 2\n```\n\ntext\n\n```sh\nls\n```\n```python\n>>> a + 1\n3\n>>> b = a\n```\n"
+    text += "```python\nassert b == 2\n```\n"
     found = list(blocks(text))
     assert [line for line, _ in found] == [4, 13, 18]
     namespace: dict[str, Any] = {}

@@ -67,6 +67,7 @@ __version__ = "0.1.0"
 # Imported when first asked for: name -> (module, attribute), or the module itself.
 _LATER: dict[str, tuple[str, str | None]] = {
     "data": ("tensorsmith.data", None),
+    "linalg": ("tensorsmith.linalg", None),
     "load": ("tensorsmith.data.serialization", "load"),
     "save": ("tensorsmith.data.serialization", "save"),
 }

@@ -23,10 +23,14 @@ from tensorsmith.tensor.printing import set_printoptions as set_printoptions
 from tensorsmith.tensor.tensor import Device as device
 from tensorsmith.tensor.tensor import Size as Size
 from tensorsmith.tensor.tensor import Tensor as Tensor
+from tensorsmith import data as data
+from tensorsmith import linalg as linalg
+from tensorsmith.data.serialization import load as load
+from tensorsmith.data.serialization import save as save
 from collections.abc import Sequence
 from tensorsmith.core.dtypes import DType
 from tensorsmith.ops.random import Generator
-from tensorsmith.ops.reductions import MinMax
+from tensorsmith.ops.reductions import MinMax, ValuesIndices
 from typing import Any
 def abs(input: Tensor, *, out: Any = None) -> Tensor:
     """abs(input): IEEE 754, one operation"""
@@ -91,6 +95,14 @@ def argmax(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.boo
     """Index of the largest element (the first of equals), along an axis or of the flattened tensor."""
 def argmin(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
     """Index of the smallest element (the first of equals), along an axis or of the flattened tensor."""
+def argsort(
+    input: Tensor,
+    dim: builtins.int = -1,
+    descending: builtins.bool = False,
+    *,
+    stable: builtins.bool = False,
+) -> Tensor:
+    """Positions that sort along an axis."""
 def argwhere(input: Tensor) -> Tensor:
     """Positions of the elements that are not zero, one row a position."""
 def as_strided(
@@ -195,6 +207,14 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     """How many elements are not zero, as int64."""
 def cross(input: Tensor, other: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
     """The vector product of 3-vectors along `dim` (the first axis of extent 3 by default)."""
+def cummax(input: Tensor, dim: builtins.int, *, out: Any = None) -> ValuesIndices:
+    """The largest element so far along an axis, and where it was met last."""
+def cummin(input: Tensor, dim: builtins.int, *, out: Any = None) -> ValuesIndices:
+    """The smallest element so far along an axis, and where it was met last."""
+def cumprod(input: Tensor, dim: builtins.int, *, dtype: DType | None = None, out: Any = None) -> Tensor:
+    """The running product along an axis. Integers and bool accumulate in int64."""
+def cumsum(input: Tensor, dim: builtins.int, *, dtype: DType | None = None, out: Any = None) -> Tensor:
+    """The running sum along an axis. Integers and bool accumulate in int64."""
 def diag(input: Tensor, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
 def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
@@ -305,6 +325,15 @@ def full_like(
     memory_format: Any = None,
 ) -> Tensor:
     """A tensor like another, filled with one value."""
+def gather(
+    input: Tensor,
+    dim: builtins.int,
+    index: Tensor,
+    *,
+    sparse_grad: builtins.bool = False,
+    out: Any = None,
+) -> Tensor:
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
 def ge(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ge(input, other): IEEE 754, one operation"""
 def ger(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
@@ -321,18 +350,57 @@ def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the second axis (the first for vectors)."""
 def hypot(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """hypot(input, other): larger times sqrt(1 + ratio^2)"""
+def index_add(
+    input: Tensor,
+    dim: builtins.int,
+    index: Tensor,
+    source: Tensor,
+    *,
+    alpha: Any = 1,
+    out: Any = None,
+) -> Tensor:
+    """A copy with alpha * source added to the slices of dim at index."""
+def index_copy(
+    input: Tensor,
+    dim: builtins.int,
+    index: Tensor,
+    source: Tensor,
+    *,
+    alpha: Any = 1,
+    out: Any = None,
+) -> Tensor:
+    """A copy with source written over the slices of dim at index."""
+def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
+    """A copy with one value in the slices of dim at index."""
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
     """A copy with values written at the positions of `indices`, or added with `accumulate`."""
+def index_select(input: Tensor, dim: builtins.int, index: Tensor, *, out: Any = None) -> Tensor:
+    """The slices of an axis at the positions of a vector."""
 def inner(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """Products summed over the last axes of both."""
 def isfinite(input: Tensor, *, out: Any = None) -> Tensor:
     """isfinite(input): IEEE 754, one operation"""
+def isin(
+    elements: Any,
+    test_elements: Any,
+    *,
+    assume_unique: builtins.bool = False,
+    invert: builtins.bool = False,
+) -> Tensor:
+    """Whether each element occurs among the test elements."""
 def isinf(input: Tensor, *, out: Any = None) -> Tensor:
     """isinf(input): IEEE 754, one operation"""
 def isnan(input: Tensor, *, out: Any = None) -> Tensor:
     """isnan(input): IEEE 754, one operation"""
 def kron(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The Kronecker product."""
+def kthvalue(
+    input: Tensor,
+    k: builtins.int,
+    dim: builtins.int = -1,
+    keepdim: builtins.bool = False,
+) -> ValuesIndices:
+    """The k-th smallest element along an axis (k counts from 1), and where it was."""
 def le(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """le(input, other): IEEE 754, one operation"""
 def lerp(input: Tensor, end: Tensor, weight: Any, *, out: Any = None) -> Tensor:
@@ -366,6 +434,8 @@ def log_softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None) ->
     """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
 def logaddexp(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """logaddexp(input, other): max(x, y) + log1p(exp(-|x - y|))"""
+def logcumsumexp(input: Tensor, dim: builtins.int, *, out: Any = None) -> Tensor:
+    """log of the running sum of exp(x), without overflow."""
 def logical_and(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """logical_and(input, other): non-zero is true"""
 def logical_not(input: Tensor, *, out: Any = None) -> Tensor:
@@ -404,6 +474,8 @@ def mean(
     out: Any = None,
 ) -> Tensor:
     """Arithmetic mean over axes, of floating-point values only; NaN over nothing."""
+def median(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
+    """The lower median of all, or along an axis with its place; NaN where there is one."""
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinates of a grid: each vector expanded over the product of all; indexing "ij" or "xy"."""
 def min(
@@ -419,6 +491,8 @@ def minimum(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """minimum(input, other): IEEE 754-2019 minimum"""
 def mm(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The product of two matrices."""
+def mode(input: Tensor, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
+    """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
 def moveaxis(
     input: Tensor,
     source: builtins.int | Sequence[builtins.int],
@@ -431,6 +505,8 @@ def movedim(
     destination: builtins.int | Sequence[builtins.int],
 ) -> Tensor:
     """Axes `source` at positions `destination`, the others in their order."""
+def msort(input: Tensor, *, out: Any = None) -> Tensor:
+    """Sorted along the first axis."""
 def mul(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """mul(input, other): IEEE 754, one operation"""
 def multinomial(
@@ -454,6 +530,8 @@ def nanmean(
     out: Any = None,
 ) -> Tensor:
     """Mean over axes of the values that are not NaN."""
+def nanmedian(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
+    """The lower median of the values that are not NaN, of all or along an axis with its place."""
 def nansum(
     input: Tensor,
     dim: Any = None,
@@ -531,6 +609,8 @@ def prod(
     out: Any = None,
 ) -> Tensor:
     """Product of all elements or over one axis. The product of nothing is 1; gradients are right through zeros."""
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
+    """A copy with elements of the flattened tensor written, or added to with `accumulate`."""
 def rand(
     *size: Any,
     generator: Generator | None = None,
@@ -639,6 +719,39 @@ def scalar_tensor(
     requires_grad: builtins.bool = False,
 ) -> Tensor:
     """A zero-dim tensor in the default dtype."""
+def scatter(
+    input: Tensor,
+    dim: builtins.int,
+    index: Tensor,
+    src: Any = None,
+    *,
+    value: Any = None,
+    reduce: str | None = None,
+    out: Any = None,
+) -> Tensor:
+    """A copy with src (or a value) written at index along dim: the inverse of gather. With reduce='add' it is added."""
+def scatter_add(
+    input: Tensor,
+    dim: builtins.int,
+    index: Tensor,
+    src: Any = None,
+    *,
+    value: Any = None,
+    reduce: str | None = None,
+    out: Any = None,
+) -> Tensor:
+    """A copy with src added at index along dim."""
+def scatter_reduce(
+    input: Tensor,
+    dim: builtins.int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: builtins.bool = True,
+    out: Any = None,
+) -> Tensor:
+    """A copy in which the values of src that meet at a place of dim are reduced: sum, prod, mean, amax or amin."""
 def searchsorted(
     sorted_sequence: Tensor,
     input: Any,
@@ -664,6 +777,15 @@ def softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None) -> Ten
     """e**x along dim, divided by its sum."""
 def softplus(input: Tensor, *, out: Any = None) -> Tensor:
     """softplus(input): max(x, 0) + log1p(exp(-|x|))"""
+def sort(
+    input: Tensor,
+    dim: builtins.int = -1,
+    descending: builtins.bool = False,
+    stable: builtins.bool = False,
+    *,
+    out: Any = None,
+) -> ValuesIndices:
+    """Sorted along an axis, and where the values were. Equal elements keep their order."""
 def split(tensor: Tensor, split_size_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Parts of a given size along an axis (the last may be smaller), or of the sizes given in a list."""
 def split_with_sizes(
@@ -716,6 +838,10 @@ def swapdims(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and zero-dim tensors as they are."""
+def take(input: Tensor, index: Tensor, *, out: Any = None) -> Tensor:
+    """Elements of the flattened tensor, in the shape of the index."""
+def take_along_dim(input: Tensor, indices: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
+    """`gather` with input and index broadcast against each other outside dim; of the flattened tensor without dim."""
 def tan(input: Tensor, *, out: Any = None) -> Tensor:
     """tan(input): Cody-Waite reduction by pi/2 and minimax polynomials (Muller, Elementary Functions)"""
 def tanh(input: Tensor, *, out: Any = None) -> Tensor:
@@ -742,6 +868,14 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Products summed over `dims` last axes of a and first of b, or over the two lists of axes given."""
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """As `repeat`, with missing counts taken as 1."""
+def topk(
+    input: Tensor,
+    k: builtins.int,
+    dim: builtins.int = -1,
+    largest: builtins.bool = True,
+    sorted: builtins.bool = True,
+) -> ValuesIndices:
+    """The k largest (or smallest) elements along an axis, in order, and where they were."""
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
 def transpose(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
@@ -776,6 +910,21 @@ def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Every position of an axis, as a tuple."""
 def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
     """One axis divided into several (one extent may be -1)."""
+def unique(
+    input: Tensor,
+    sorted: builtins.bool = True,
+    return_inverse: builtins.bool = False,
+    return_counts: builtins.bool = False,
+    dim: builtins.int | None = None,
+) -> Any:
+    """Distinct elements (or slices of an axis) in order; also where each element went, and how often each occurs."""
+def unique_consecutive(
+    input: Tensor,
+    return_inverse: builtins.bool = False,
+    return_counts: builtins.bool = False,
+    dim: builtins.int | None = None,
+) -> Any:
+    """The elements (or slices of an axis) without immediate repetitions."""
 def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
     """With a new axis of extent 1 at `dim`."""
 def var(

@@ -46,7 +46,8 @@ def test_variables_are_named_in_order_of_appearance():
 
 
 @pytest.mark.parametrize(
-    "text", ["softmax(x, dim=-1)", "x @ y", "sum(x, dim=0)", "x.sum(0)", "x.T + 1", "x[:, 1:3] * 2"]
+    "text",
+    ["softmax(x, dim=-1)", "x @ y", "sum(x, dim=0)", "x.sum(0)", "x.T + 1", "x[:, 1:3] * 2", "x.t().contiguous()"],
 )
 def test_tensor_expressions_are_told_apart(text):
     parsed = parse(text)

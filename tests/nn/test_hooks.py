@@ -81,6 +81,7 @@ def test_backward_hooks_see_and_replace_gradients():
     assert len(log) == 4
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 def test_backward_hook_where_no_input_needs_a_gradient():
     def run(lib):
         log = []

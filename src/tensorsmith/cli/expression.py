@@ -23,6 +23,7 @@ from tensorsmith.cli.errors import UsageError
 from tensorsmith.core import dtypes
 from tensorsmith.ops import registry
 from tensorsmith.scalar.expression import Expr, constant, variable
+from tensorsmith.tensor.tensor import Tensor
 
 LONGEST = 4096  # characters
 _PREFIXES = ("math.", "scalar.", "ts.", "torch.", "tensorsmith.", "nn.functional.", "F.")
@@ -94,7 +95,7 @@ def parse(text: str) -> Parsed:
         if not names:
             raise UsageError(f"{text!r} names no variable; write an expression of x, such as 'x * sigmoid(x)'")
         if not tensor:
-            return Parsed(text, names, result if isinstance(result, Expr) else constant(result), None)
+            return Parsed(text, names, result, None)
     except RecursionError:
         raise UsageError(f"the expression {text[:60]!r}... is nested too deeply") from None
 
@@ -355,6 +356,8 @@ class _TensorWalk(_Walk):
         "layer_norm": lambda x: {"normalized_shape": tuple(x.shape[-1:])},
     }
     _ATTRIBUTES = frozenset({"T", "mT", "shape"})
+    # Methods that the table of operators does not list.
+    _METHODS = frozenset({"contiguous", "float", "double", "half", "bfloat16", "int", "long", "bool", "size"})
 
     def check(self, body: ast.expr) -> None:
         """Refuse forms and names that are not known, before any tensor is made."""
@@ -370,6 +373,8 @@ class _TensorWalk(_Walk):
         name = _dotted(node.func)
         if isinstance(node.func, ast.Attribute) and not _is_prefixed(node.func):
             methods = (entry for entry in registry.TABLE.values() if entry.method)
+            if node.func.attr in self._METHODS:
+                return getattr(Tensor, node.func.attr), node.func.value, node.func.attr
             entry = next((e for e in methods if node.func.attr in (e.name, *e.aliases)), None)
             if entry is None:
                 raise self.refused(node, "calls a method that is not an operator")

@@ -91,9 +91,8 @@ class Specialisation:
         with tracer:
             results = self.trace(function, nest, stand_ins)
             self.collect(arguments, stand_ins, results)
-            for tensor in results:
-                tensor.node = None  # let go of the recorded graph: real results take their place
-            del results, tensor
+            while results:  # let go of the recorded graph: real results take their place
+                results.pop().node = None
             self.escaped = self.find_escaped(stand_ins)
         self.operation = _Traced(name, tracer)
         self.runs = 0

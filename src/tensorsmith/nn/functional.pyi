@@ -46,11 +46,11 @@ def cross_entropy(
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """While training each element is 0 with probability p and divided by 1 - p otherwise; else the input itself."""
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """`dropout` of whole channels of an input with 1 spatial axes: each is zero with probability p while training."""
+    """While training each channel of an input with 1 spatial axes is 0 with probability p."""
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """`dropout` of whole channels of an input with 2 spatial axes: each is zero with probability p while training."""
+    """While training each channel of an input with 2 spatial axes is 0 with probability p."""
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """`dropout` of whole channels of an input with 3 spatial axes: each is zero with probability p while training."""
+    """While training each channel of an input with 3 spatial axes is 0 with probability p."""
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, alpha (e**x - 1) elsewhere."""
 def embedding(

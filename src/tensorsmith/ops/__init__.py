@@ -1,6 +1,8 @@
 """The operators users call, by family. Importing this room binds every method onto Tensor."""
 
 from tensorsmith.ops import (
+    arithmetic,
+    comparing,
     contraction,
     conversion,
     copying,
@@ -25,6 +27,8 @@ from tensorsmith.ops import (
 
 __all__ = [
     "contraction",
+    "arithmetic",
+    "comparing",
     "conversion",
     "copying",
     "creation",

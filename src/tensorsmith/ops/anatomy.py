@@ -16,6 +16,7 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from tensorsmith.eager.dispatch import FAST
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build as build_module
@@ -97,7 +98,7 @@ def _operators(function: Any) -> list[Operator]:
 
 
 def _computes(function: FunctionType) -> bool:
-    module = function.__module__
+    module = function.__module__ or ""
     return (
         module.startswith(_GRAPHS) and not module.startswith(_NOT_COMPUTING) and function.__name__ not in _CONVERSIONS
     )
@@ -153,8 +154,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _members(thing: Any) -> Iterator[Any]:
     yield thing
-    if thing is OPERATORS:
-        return  # every pointwise operator: naming the table says nothing about one of them
+    if thing is OPERATORS or thing is FAST:
+        return  # every pointwise operator, every call so far: naming the table says nothing about one of them
     if isinstance(thing, tuple | list):
         yield from thing
     elif isinstance(thing, dict):

@@ -355,6 +355,16 @@ def nll_loss(
 
     Shapes, weight, ignore_index and errors as in `cross_entropy` with labels.
     """
+    if weight is None and size_average is None and reduce is None:
+        try:
+            entry = FAST.get(
+                (_nll_operator, input.layout, target.layout, ("mode", reduction), ("ignore_index", ignore_index))
+            )
+        except AttributeError:
+            need_tensors("nll_loss", input=input, target=target)
+            raise
+        if entry is not None:
+            return _with_range_check(entry, (input, target), ignore_index)
     need_tensors("nll_loss", input=input, target=target)
     mode = reduction_mode(reduction, size_average, reduce)
     _no_weight_gradient(weight)

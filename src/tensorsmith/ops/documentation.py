@@ -4,7 +4,7 @@
     docs/scalars.md              every scalar function: typing, accuracy, source, derivative
     tensor/tensor.pyi            Tensor with every bound method, for type checkers and editors
     __init__.pyi                 the functions of `ts`
-    nn/functional.pyi            the functions of `ts.nn.functional`
+    linalg.pyi, nn/functional.pyi    the functions of `ts.linalg` and `ts.nn.functional`
 
 `--check` writes nothing and exits 1 where a file is not current.
 """
@@ -236,15 +236,25 @@ def _table(cells: Sequence[Sequence[str]]) -> list[str]:
     return [rows[0], "|" + "---|" * len(cells[0]), *rows[1:]]
 
 
+def project_root() -> Path:
+    """The source tree: the one this package lies in, else the current folder (where the package is installed)."""
+    for candidate in (PACKAGE.parent.parent, Path.cwd()):
+        if (candidate / "src" / PACKAGE.name / "ops" / "registry.py").exists():
+            return candidate
+    raise FileNotFoundError(f"no source tree at {PACKAGE.parent.parent} or {Path.cwd()}: run it from the root of one")
+
+
 def generated() -> dict[Path, str]:
     """Every generated file and what it should hold."""
-    documents = PACKAGE.parent.parent / "docs"
+    root = project_root()
+    source = root / "src" / PACKAGE.name
     return {
-        documents / "operators.md": operators_page(),
-        documents / "scalars.md": scalar_page(),
-        PACKAGE / "tensor" / "tensor.pyi": tensor_stub(),
-        PACKAGE / "__init__.pyi": namespace_stub("tensorsmith", ""),
-        PACKAGE / "nn" / "functional.pyi": namespace_stub("tensorsmith.nn.functional", "nn.functional"),
+        root / "docs" / "operators.md": operators_page(),
+        root / "docs" / "scalars.md": scalar_page(),
+        source / "tensor" / "tensor.pyi": tensor_stub(),
+        source / "__init__.pyi": namespace_stub("tensorsmith", ""),
+        source / "linalg.pyi": namespace_stub("tensorsmith.linalg", "linalg"),
+        source / "nn" / "functional.pyi": namespace_stub("tensorsmith.nn.functional", "nn.functional"),
     }
 
 

@@ -10,13 +10,14 @@ import math
 import warnings
 from typing import Any
 
-from tensorsmith.core.dtypes import int64, uint32
+from tensorsmith.core.dtypes import uint32
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
-from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import type_name
+from tensorsmith.ops.random import bits, draw
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
@@ -24,31 +25,12 @@ from tensorsmith.tensor.tensor import Tensor
 _dropout_family = public("dropout", namespace="nn.functional", method=False)
 
 
-class RandomStream:
-    """Consecutive parts of one sequence of random bits: `take` gives the key and where the next part starts."""
-
-    def __init__(self, key: int) -> None:
-        self.key = key
-        self.offset = 0
-
-    def take(self, count: int) -> tuple[int, int]:
-        """Key and offset of `count` fresh elements; every part starts a new block of four."""
-        offset = self.offset
-        self.offset = offset + (count + 3 & -4)
-        return self.key, offset
-
-
-STREAM = RandomStream(67280421310721)  # PyTorch's default seed
-
-
 def _dropped(x: Node, key: Node, offset: Node, p: float, channels: bool) -> Node:
     """Whether an element, or its channel, is dropped; in the shape of x."""
     shape = x.shape[:2] + (1,) * (x.ndim - 2) if channels else x.shape
-    count = math.prod(shape)
-    counter = build.reshape(build.cast(x.graph.iota(count) + build.cast(offset, int64), int64), shape)
-    bits = x.graph.add(Primitive.RANDOM, (build.broadcast_to(build.cast(key, int64), shape), counter))
+    drawn = bits(key, offset, shape)
     limit = min(round(p * 2.0**32), 2**32 - 1)
-    return build.broadcast_to(f.lt(bits, build.full(x.graph, shape, limit, uint32)), x.shape)
+    return build.broadcast_to(f.lt(drawn, build.full(x.graph, shape, limit, uint32)), x.shape)
 
 
 def _dropout(x: Node, key: Node, offset: Node, p: float, channels: bool) -> Node:
@@ -91,7 +73,7 @@ def _run(
     if channels and x.ndim < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     shape = x.layout.shape
-    key, offset = STREAM.take(shape[0] * shape[1] if channels else x.layout.numel)
+    key, offset = draw(shape[0] * shape[1] if channels else x.layout.numel)
     attrs = {"p": float(p), "channels": channels}
     return written(x, key, offset, **attrs) if inplace else call(operator, (x, key, offset), attrs)
 
@@ -107,7 +89,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if training and not inplace and p != 0.0:
         entry = FAST.get((DROPOUT, input.layout, int, int, ("p", p), ("channels", False)))
         if entry is not None:
-            return entry(input, *STREAM.take(input.layout.numel))
+            return entry(input, *draw(input.layout.numel))
     return _run(DROPOUT, _dropout_in_place, input, p, training, inplace, False)
 
 

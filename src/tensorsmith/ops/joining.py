@@ -185,7 +185,7 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:
     return repeat_operator(self, counts=counts)
 
 
-Tensor.repeat = repeat  # type: ignore[attr-defined]
+Tensor.repeat = repeat  # type: ignore[assignment, method-assign]
 
 
 @public("joining")

@@ -120,10 +120,15 @@ def _binary(fn: Fn, reflected_name: str | None = None) -> None:
     inplace = InplaceOperation(operator)
 
     def function(input: Tensor, other: Any) -> Tensor:  # noqa: A002
-        return _slow_binary(operator, input, other, False)
+        try:
+            entry = FAST.get((operator, input.layout, other.__class__ if other.__class__ in NUMBERS else other.layout))
+        except AttributeError:
+            entry = None
+        return entry(input, other) if entry is not None else _slow_binary(operator, input, other, False)
 
     _document(function, fn, "input, other")
     public("pointwise", name=row.name, out=True, differentiable=row.differentiable)(function)
+    setattr(Tensor, row.name, function)
     if row.typing is not Typing.BOOL or fn in (Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_XOR):
         inplace_method(row.name, lambda self, other: inplace(self, _operand(row.name, other)))
 

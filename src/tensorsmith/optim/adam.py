@@ -56,8 +56,9 @@ class Adam(Optimizer):
 
     mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t); amsgrad: the largest v so far instead of v.
     weight_decay: added to the gradient (g = grad + weight_decay p), or with decoupled_weight_decay
-    p = (1 - lr weight_decay) p first. maximize: with -grad. Each parameter is updated by one kernel; foreach, fused and
-    capturable are accepted for PyTorch's sake. State: step, exp_avg, exp_avg_sq (and max_exp_avg_sq).
+    p = (1 - lr weight_decay) p first. maximize: with -grad. Each parameter is updated by one kernel; a compiled step
+    reads lr at every run, other options are as they were when it was compiled. foreach, fused and capturable are
+    accepted for PyTorch's sake. State: step, exp_avg, exp_avg_sq (and max_exp_avg_sq).
     Source: Kingma and Ba (2015), Reddi et al. (2018), in PyTorch's form. ValueError for a hyperparameter out of range.
     """
 
@@ -108,20 +109,18 @@ class Adam(Optimizer):
                     continue
                 state = self.state[param]
                 if not state:
+                    modes.tracer, tracer = None, modes.tracer  # the state is memory, whoever watches
                     state["step"] = zeros((), dtype=float32)
                     state["exp_avg"] = zeros_like(param)
                     state["exp_avg_sq"] = zeros_like(param)
                     if amsgrad:
                         state["max_exp_avg_sq"] = zeros_like(param)
+                    modes.tracer = tracer
                 tensors: tuple[Tensor, ...] = (param, own.grad, state["exp_avg"], state["exp_avg_sq"])
                 if amsgrad:
                     tensors = (*tensors, state["max_exp_avg_sq"])
-                if traced:  # the step count is data, so everything that follows from it is computed in the graph
-                    count = state["step"].add_(1)
-                    update(
-                        tensors,
-                        (added1, beta2, added2, lr / (1 - beta1**count), (1 - beta2**count).sqrt(), eps, decayed),
-                    )
+                if traced:
+                    update(tensors, self._traced_numbers(group, state["step"], added1, added2, weight_decay))
                     continue
                 count = self._count(param, state["step"])
                 if count != last:  # parameters usually share their count
@@ -130,6 +129,28 @@ class Adam(Optimizer):
                     numbers = (added1, beta2, added2, lr / (1.0 - beta1**count), root2, eps, decayed)
                 update(tensors, numbers)
         return loss
+
+    @staticmethod
+    def _traced_numbers(
+        group: dict[str, Any], step: Tensor, added1: float, added2: float, weight_decay: float
+    ) -> tuple[Any, ...]:
+        """The numbers of a step that is being compiled: what follows from lr and count is asked for at every run.
+
+        betas, eps and weight_decay become constants of the compiled step.
+        """
+        host = modes.tracer.host
+        beta1, beta2 = group["betas"]
+        step.add_(1)  # type: ignore[attr-defined]
+
+        def count() -> float:
+            return ctypes.c_float.from_address(step.ptr).value + 1.0  # asked before the run adds one
+
+        step_size = host(lambda: number_of(group["lr"]) / (1.0 - beta1 ** count()))
+        root2 = host(lambda: math.sqrt(1.0 - beta2 ** count()))
+        decayed: Any = weight_decay
+        if group["decoupled_weight_decay"]:
+            decayed = host(lambda: 1.0 - number_of(group["lr"]) * weight_decay)
+        return added1, beta2, added2, step_size, root2, float(group["eps"]), decayed
 
     def _count(self, param: Tensor, step: Any) -> float:
         """Add one to a step counter and read it."""

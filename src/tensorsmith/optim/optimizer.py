@@ -12,6 +12,7 @@ from typing import Any
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks
 from tensorsmith.core.dtypes import float32
 from tensorsmith.nn.module import clear_grad
+from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.registry import TABLE
 from tensorsmith.tensor.modes import enable_grad, no_grad
 from tensorsmith.tensor.tensor import Tensor
@@ -169,7 +170,21 @@ class Optimizer:
             for name, default in self.defaults.items():
                 group.setdefault(name, default)
             groups.append(group)
-        self.state, self.param_groups = state, groups
+        self._replace(state, groups)
+
+    @no_grad()
+    def _replace(self, state: defaultdict[Any, dict[str, Any]], groups: list[dict[str, Any]]) -> None:
+        """New state and options, in the tensors and dicts there are where they fit: a compiled step refers to them."""
+        for key, entries in state.items():
+            before = self.state[key] if key in self.state else {}
+            for name, value in entries.items():
+                kept = before.get(name)
+                if isinstance(value, Tensor) and isinstance(kept, Tensor) and kept.layout is value.layout:
+                    entries[name] = kept.copy_(value)  # type: ignore[attr-defined]
+        self.state = state
+        for old, new in zip(self.param_groups, groups):
+            old.clear()
+            old.update(new)
 
     def _adopt(self, where: str, parameter: Tensor, name: str, value: Any) -> Any:
         """A copy of a saved state entry, in the dtype of its parameter."""
@@ -245,7 +260,8 @@ def run_closure(closure: Callable[[], Any] | None) -> Any:
 
 def number_of(value: Any) -> float:
     """A hyperparameter, number or tensor of one element, as a Python float."""
-    return value.item() if isinstance(value, Tensor) else float(value)  # type: ignore[attr-defined]
+    # Read from memory, not by item(): a step that is being compiled asks for it again at every run.
+    return array_of(value).item() if isinstance(value, Tensor) else float(value)
 
 
 def check_hyperparameter(name: str, value: Any, valid: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from tensorsmith.ir.graph import Node
 from tensorsmith.optim.optimizer import Optimizer, Parameters, check_hyperparameter, number_of, run_closure, zeros_like
 from tensorsmith.optim.update import FusedUpdate
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -30,6 +31,10 @@ def _with_momentum(
     return [param - lr * (grad + momentum * buffer if nesterov else buffer), buffer]
 
 
+def _rate(group: dict[str, Any]) -> float:
+    return number_of(group["lr"])
+
+
 @functools.cache
 def _update(momentum: bool, nesterov: bool, maximize: bool, decayed: bool) -> FusedUpdate:
     if momentum:
@@ -43,7 +48,8 @@ class SGD(Optimizer):
     """g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (at first b = g);  p = p - lr b.
 
     Nesterov: p = p - lr (g + momentum b). maximize: with -grad. Without momentum p = p - lr g.
-    Each parameter is updated by one kernel. foreach and fused are accepted for PyTorch's sake.
+    Each parameter is updated by one kernel. A compiled step reads lr at every run; other options are as they were when
+    it was compiled. foreach and fused are accepted for PyTorch's sake.
     Source: Sutskever et al. (2013), in PyTorch's form. Raises ValueError for a hyperparameter out of range.
     """
 
@@ -74,6 +80,8 @@ class SGD(Optimizer):
         loss = run_closure(closure)
         for group in self.param_groups:
             lr, decay = number_of(group["lr"]), float(group["weight_decay"])
+            if modes.tracer is not None:  # a compiled step asks for it at every run; the rest becomes constants
+                lr = modes.tracer.host(functools.partial(_rate, group))
             momentum, added = float(group["momentum"]), 1.0 - group["dampening"]
             has_momentum = momentum != 0
             update = _update(has_momentum, bool(group["nesterov"]), bool(group["maximize"]), decay != 0)

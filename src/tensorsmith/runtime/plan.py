@@ -20,7 +20,6 @@ from tensorsmith.runtime import profiler
 from tensorsmith.runtime.steps import ANCHOR_STEPS, KernelStep, PythonStep, Step, fused_step
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.memory import allocate, free_list
-from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
 
 _ALIGN = 64
@@ -118,6 +117,8 @@ class _Builder:
         self.graph = graph
         self.updates = updates
         self.written_over: dict[Node, Node] = {}
+        from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
+
         self.fusion: Fusion = fuse(graph, inputs, outputs, LIBRARY_CALLS)
         self.steps: list[Step] = []
         self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"]]

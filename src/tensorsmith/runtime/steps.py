@@ -22,9 +22,6 @@ from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cpu.gather import lower_index
-from tensorsmith.targets.cpu.gemm import plan_matmul
-from tensorsmith.targets.cpu.lower import lower
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
 
 _LONG_WORK = 1 << 18  # bytes moved from which other Python threads may run meanwhile
@@ -92,6 +89,8 @@ def no_error(name: str) -> Callable[[int, Sequence[int]], Exception]:
 
 def kernel_request(kernel: Kernel) -> Request:
     """A lowered KernelSpec as a step."""
+    from tensorsmith.targets.cpu.lower import lower  # the code generator loads when the first kernel is asked for
+
     lowered = lower(kernel.spec)
     spec = kernel.spec
     words: list[tuple[Node | None, int]] = [(r.node, r.offset * r.node.dtype.itemsize) for r in kernel.reads]
@@ -138,6 +137,8 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
     if c is None or (c.strides[2] != 1 and N > 1):
         raise NotImplementedError("a matrix product cannot be written to a non-contiguous output")
     names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
+    from tensorsmith.targets.cpu.gemm import plan_matmul
+
     kernel = plan_matmul(
         anchor.dtype, batch, M, N, K, a.strides, b.strides, c.strides, epilogue="_".join(names) or None
     )
@@ -254,6 +255,8 @@ def _indexing(fusion: Fusion, group: Group) -> list[Request]:
         Operand(other_node.dtype, other.strides),
         name=root.op.value,
     )
+    from tensorsmith.targets.cpu.gather import lower_index
+
     lowered = lower_index(spec)
     words: list[tuple[Node | None, int]] = [
         (node, seen.offset * node.dtype.itemsize)

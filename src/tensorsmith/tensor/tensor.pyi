@@ -13,7 +13,7 @@ from tensorsmith.autograd.backward import GradientEdge
 from tensorsmith.autograd.hooks import RemovableHandle
 from tensorsmith.autograd.node import Node
 from tensorsmith.ops.random import Generator
-from tensorsmith.ops.reductions import MinMax
+from tensorsmith.ops.reductions import MinMax, ValuesIndices
 
 class TensorState:
     """What few tensors have: gradient, hooks, a name."""
@@ -193,6 +193,14 @@ class Tensor:
         """Index of the largest element (the first of equals), along an axis or of the flattened tensor."""
     def argmin(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
         """Index of the smallest element (the first of equals), along an axis or of the flattened tensor."""
+    def argsort(
+        self,
+        dim: builtins.int = -1,
+        descending: builtins.bool = False,
+        *,
+        stable: builtins.bool = False,
+    ) -> Tensor:
+        """Positions that sort along an axis."""
     def argwhere(self) -> Tensor:
         """Positions of the elements that are not zero, one row a position."""
     def as_strided(
@@ -306,6 +314,16 @@ class Tensor:
         """On the CPU, where every tensor is."""
     def cross(self, other: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
         """The vector product of 3-vectors along `dim` (the first axis of extent 3 by default)."""
+    def cummax(self, dim: builtins.int, *, out: Any = None) -> ValuesIndices:
+        """The largest element so far along an axis, and where it was met last."""
+    def cummin(self, dim: builtins.int, *, out: Any = None) -> ValuesIndices:
+        """The smallest element so far along an axis, and where it was met last."""
+    def cumprod(self, dim: builtins.int, *, dtype: DType | None = None, out: Any = None) -> Tensor:
+        """The running product along an axis. Integers and bool accumulate in int64."""
+    def cumprod_(self, dim: builtins.int, *, dtype: DType | None = None) -> Tensor: ...
+    def cumsum(self, dim: builtins.int, *, dtype: DType | None = None, out: Any = None) -> Tensor:
+        """The running sum along an axis. Integers and bool accumulate in int64."""
+    def cumsum_(self, dim: builtins.int, *, dtype: DType | None = None) -> Tensor: ...
     @property
     def data(self) -> Tensor: ...
     @data.setter
@@ -385,6 +403,15 @@ class Tensor:
     def fmod(self, other: Any, *, out: Any = None) -> Tensor:
         """fmod(input, other): C99 fmod, exact"""
     def fmod_(self, other: Any) -> Tensor: ...
+    def gather(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        *,
+        sparse_grad: builtins.bool = False,
+        out: Any = None,
+    ) -> Tensor:
+        """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
     def ge(self, other: Any, *, out: Any = None) -> Tensor:
         """ge(input, other): IEEE 754, one operation"""
     def geometric_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
@@ -412,10 +439,38 @@ class Tensor:
     def hypot(self, other: Any, *, out: Any = None) -> Tensor:
         """hypot(input, other): larger times sqrt(1 + ratio^2)"""
     def hypot_(self, other: Any) -> Tensor: ...
+    def index_add(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        source: Tensor,
+        *,
+        alpha: Any = 1,
+        out: Any = None,
+    ) -> Tensor:
+        """A copy with alpha * source added to the slices of dim at index."""
+    def index_add_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor: ...
+    def index_copy(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        source: Tensor,
+        *,
+        alpha: Any = 1,
+        out: Any = None,
+    ) -> Tensor:
+        """A copy with source written over the slices of dim at index."""
+    def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor: ...
+    def index_fill(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
+        """A copy with one value in the slices of dim at index."""
+    def index_fill_(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
+        """Write one value into the slices of dim at index."""
     def index_put(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
         """A copy with values written at the positions of `indices`, or added with `accumulate`."""
     def index_put_(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
         """Write values in place at the positions of `indices` (one tensor an axis), or add them with `accumulate`."""
+    def index_select(self, dim: builtins.int, index: Tensor, *, out: Any = None) -> Tensor:
+        """The slices of an axis at the positions of a vector."""
     def inner(self, other: Tensor, *, out: Any = None) -> Tensor:
         """Products summed over the last axes of both."""
     def int(self, memory_format: Any = None) -> Tensor:
@@ -430,6 +485,8 @@ class Tensor:
         """The value of a tensor of one element, as a Python number."""
     def kron(self, other: Tensor, *, out: Any = None) -> Tensor:
         """The Kronecker product."""
+    def kthvalue(self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
+        """The k-th smallest element along an axis (k counts from 1), and where it was."""
     def le(self, other: Any, *, out: Any = None) -> Tensor:
         """le(input, other): IEEE 754, one operation"""
     def lerp(self, end: Tensor, weight: Any, *, out: Any = None) -> Tensor:
@@ -461,6 +518,8 @@ class Tensor:
     def logaddexp(self, other: Any, *, out: Any = None) -> Tensor:
         """logaddexp(input, other): max(x, y) + log1p(exp(-|x - y|))"""
     def logaddexp_(self, other: Any) -> Tensor: ...
+    def logcumsumexp(self, dim: builtins.int, *, out: Any = None) -> Tensor:
+        """log of the running sum of exp(x), without overflow."""
     def logical_and(self, other: Any, *, out: Any = None) -> Tensor:
         """logical_and(input, other): non-zero is true"""
     def logical_and_(self, other: Any) -> Tensor: ...
@@ -497,6 +556,8 @@ class Tensor:
     def maximum_(self, other: Any) -> Tensor: ...
     def mean(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
         """Arithmetic mean over axes, of floating-point values only; NaN over nothing."""
+    def median(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
+        """The lower median of all, or along an axis with its place; NaN where there is one."""
     def min(self, dim: Any = None, keepdim: builtins.bool = False, *, other: Any = None, out: Any = None) -> Any:
         """Smallest element of all; or along `dim`, as (values, indices); or elementwise with another tensor."""
     def minimum(self, other: Any, *, out: Any = None) -> Tensor:
@@ -504,6 +565,8 @@ class Tensor:
     def minimum_(self, other: Any) -> Tensor: ...
     def mm(self, other: Tensor, *, out: Any = None) -> Tensor:
         """The product of two matrices."""
+    def mode(self, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
+        """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
     def moveaxis(
         self,
         source: builtins.int | Sequence[builtins.int],
@@ -516,6 +579,8 @@ class Tensor:
         destination: builtins.int | Sequence[builtins.int],
     ) -> Tensor:
         """Axes `source` at positions `destination`, the others in their order."""
+    def msort(self, *, out: Any = None) -> Tensor:
+        """Sorted along the first axis."""
     def mul(self, other: Any, *, out: Any = None) -> Tensor:
         """mul(input, other): IEEE 754, one operation"""
     def mul_(self, other: Any) -> Tensor: ...
@@ -540,6 +605,8 @@ class Tensor:
         out: Any = None,
     ) -> Tensor:
         """Mean over axes of the values that are not NaN."""
+    def nanmedian(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
+        """The lower median of the values that are not NaN, of all or along an axis with its place."""
     def nansum(
         self,
         dim: Any = None,
@@ -596,6 +663,10 @@ class Tensor:
         dtype: DType | None = None,
     ) -> Tensor:
         """Product of all elements or over one axis. The product of nothing is 1; gradients are right through zeros."""
+    def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
+        """A copy with elements of the flattened tensor written, or added to with `accumulate`."""
+    def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
+        """Write elements of the flattened tensor in place, or add to them with `accumulate`."""
     def random_(self, *args: builtins.int, generator: Generator | None = None) -> Tensor:
         """Integers in [from, to) over this tensor: `random_()`, `random_(to)` or `random_(from, to)`."""
     def ravel(self) -> Tensor:
@@ -647,6 +718,67 @@ class Tensor:
     def rsqrt(self) -> Tensor:
         """rsqrt(input): 1 / sqrt(x), two operations"""
     def rsqrt_(self) -> Tensor: ...
+    def scatter(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Any = None,
+        *,
+        value: Any = None,
+        reduce: str | None = None,
+        out: Any = None,
+    ) -> Tensor:
+        """A copy with src (or a value) written at index along dim: the inverse of gather. With reduce='add' it is added."""
+    def scatter_(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Any = None,
+        *,
+        value: Any = None,
+        reduce: str | None = None,
+    ) -> Tensor: ...
+    def scatter_add(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Any = None,
+        *,
+        value: Any = None,
+        reduce: str | None = None,
+        out: Any = None,
+    ) -> Tensor:
+        """A copy with src added at index along dim."""
+    def scatter_add_(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Any = None,
+        *,
+        value: Any = None,
+        reduce: str | None = None,
+    ) -> Tensor: ...
+    def scatter_reduce(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Tensor,
+        reduce: str,
+        *,
+        include_self: builtins.bool = True,
+        out: Any = None,
+    ) -> Tensor:
+        """A copy in which the values of src that meet at a place of dim are reduced: sum, prod, mean, amax or amin."""
+    def scatter_reduce_(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Tensor,
+        reduce: str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """scatter_reduce in place."""
     def select(self, dim: builtins.int, index: Any) -> Tensor:
         """One position of an axis, which is dropped."""
     def set_to(self, other: Tensor) -> Tensor:
@@ -670,6 +802,15 @@ class Tensor:
     def softplus(self) -> Tensor:
         """softplus(input): max(x, 0) + log1p(exp(-|x|))"""
     def softplus_(self) -> Tensor: ...
+    def sort(
+        self,
+        dim: builtins.int = -1,
+        descending: builtins.bool = False,
+        stable: builtins.bool = False,
+        *,
+        out: Any = None,
+    ) -> ValuesIndices:
+        """Sorted along an axis, and where the values were. Equal elements keep their order."""
     def split(self, split_size: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Parts of a given size along an axis (the last may be smaller), or of the sizes given in a list."""
     def split_with_sizes(self, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -702,6 +843,10 @@ class Tensor:
         """Axes dim0 and dim1 exchanged."""
     def t(self) -> Tensor:
         """The transpose of a matrix; vectors and zero-dim tensors as they are."""
+    def take(self, index: Tensor, *, out: Any = None) -> Tensor:
+        """Elements of the flattened tensor, in the shape of the index."""
+    def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
+        """`gather` with input and index broadcast against each other outside dim; of the flattened tensor without dim."""
     def tan(self) -> Tensor:
         """tan(input): Cody-Waite reduction by pi/2 and minimax polynomials (Muller, Elementary Functions)"""
     def tan_(self) -> Tensor: ...
@@ -731,6 +876,14 @@ class Tensor:
         """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(other)`; the tensor itself where nothing changes."""
     def tolist(self) -> Any:
         """Nested lists of Python numbers (a number for a zero-dim tensor)."""
+    def topk(
+        self,
+        k: builtins.int,
+        dim: builtins.int = -1,
+        largest: builtins.bool = True,
+        sorted: builtins.bool = True,
+    ) -> ValuesIndices:
+        """The k largest (or smallest) elements along an axis, in order, and where they were."""
     def trace(self) -> Tensor:
         """The sum of the diagonal of a matrix."""
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
@@ -754,6 +907,21 @@ class Tensor:
         """Windows of `size` every `step` positions of one axis, as a new last axis."""
     def uniform_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the uniform distribution (from, to) over this tensor."""
+    def unique(
+        self,
+        sorted: builtins.bool = True,
+        return_inverse: builtins.bool = False,
+        return_counts: builtins.bool = False,
+        dim: builtins.int | None = None,
+    ) -> Any:
+        """Distinct elements (or slices of an axis) in order; also where each element went, and how often each occurs."""
+    def unique_consecutive(
+        self,
+        return_inverse: builtins.bool = False,
+        return_counts: builtins.bool = False,
+        dim: builtins.int | None = None,
+    ) -> Any:
+        """The elements (or slices of an axis) without immediate repetitions."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """With a new axis of extent 1 at `dim`."""
     def var(
@@ -835,7 +1003,7 @@ class Tensor:
     def __radd__(self, other: Any) -> Tensor: ...
     def __rand__(self, other: Any) -> Tensor: ...
     def __reduce_ex__(self, protocol: builtins.int) -> tuple[Any, ...]:  # type: ignore[override]
-        """For pickle: class, dtype, shape, elements in row-major order, whether it is tracked; not the gradient or the graph."""
+        """For pickle: class, dtype, shape, elements in row-major order, whether it is tracked; not the gradient."""
     def __repr__(self) -> str: ...  # type: ignore[override]
     def __rfloordiv__(self, other: Any) -> Tensor: ...
     def __rlshift__(self, other: Any) -> Tensor: ...
