@@ -58,12 +58,22 @@ def adjoint(input: Tensor) -> Tensor:
     """The last two axes exchanged."""
 def all(input: Tensor, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Whether every element is non-zero; true over nothing."""
+def allclose(
+    input: Tensor,
+    other: Tensor,
+    rtol: builtins.float = 1e-05,
+    atol: builtins.float = 1e-08,
+    equal_nan: builtins.bool = False,
+) -> builtins.bool:
+    """Whether all elements are close."""
 def amax(input: Tensor, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Largest element over axes (all by default). The gradient is shared equally among ties."""
 def amin(input: Tensor, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Smallest element over axes (all by default). The gradient is shared equally among ties."""
 def aminmax(input: Tensor, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> MinMax:
     """Smallest and largest element of all, or along an axis."""
+def angle(input: Tensor, *, out: Any = None) -> Tensor:
+    """The angle of a real number: pi below zero, else 0."""
 def any(input: Tensor, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Whether some element is non-zero; false over nothing."""
 def arange(
@@ -169,6 +179,8 @@ def bucketize(
     out: Any = None,
 ) -> Tensor:
     """Which interval between sorted boundaries each value falls into."""
+def can_cast(from_: Any, to: Any) -> builtins.bool:
+    """Whether promotion may go from one dtype to another."""
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Every combination of the elements of several vectors, one a row."""
 def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
@@ -195,6 +207,10 @@ def concat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None)
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
 def concatenate(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
+def conj(input: Tensor) -> Tensor:
+    """The conjugate of a real tensor: the tensor itself."""
+def conj_physical(input: Tensor) -> Tensor:
+    """The conjugate of a real tensor: the tensor itself."""
 def constant_pad_nd(input: Tensor, pad: Sequence[builtins.int], value: builtins.float = 0) -> Tensor:
     """Padded with a constant; widths as for `pad`."""
 def copysign(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -203,6 +219,8 @@ def cos(input: Tensor, *, out: Any = None) -> Tensor:
     """cos(input): Cody-Waite reduction by pi/2 and minimax polynomials (Muller, Elementary Functions)"""
 def cosh(input: Tensor, *, out: Any = None) -> Tensor:
     """cosh(input): from exp"""
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: builtins.int = 1, eps: builtins.float = 1e-08) -> Tensor:
+    """The cosine of the angle between vectors along dim; the operands broadcast."""
 def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     """How many elements are not zero, as int64."""
 def cross(input: Tensor, other: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
@@ -215,6 +233,8 @@ def cumprod(input: Tensor, dim: builtins.int, *, dtype: DType | None = None, out
     """The running product along an axis. Integers and bool accumulate in int64."""
 def cumsum(input: Tensor, dim: builtins.int, *, dtype: DType | None = None, out: Any = None) -> Tensor:
     """The running sum along an axis. Integers and bool accumulate in int64."""
+def deg2rad(input: Tensor, *, out: Any = None) -> Tensor:
+    """Degrees in radians."""
 def diag(input: Tensor, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
 def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
@@ -225,10 +245,10 @@ def diagonal(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, di
     """The diagonal of two axes as a new last axis."""
 def digamma(input: Tensor, *, out: Any = None) -> Tensor:
     """digamma(input): recurrence and asymptotic series, A&S 6.3"""
-def div(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
-    """div(input, other): IEEE 754, one operation"""
-def divide(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
-    """div(input, other): IEEE 754, one operation"""
+def div(input: Tensor, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
+    """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
+def divide(input: Tensor, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
+    """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
 def dot(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The sum of the products of two vectors."""
 def dsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
@@ -267,6 +287,8 @@ def empty_strided(
     """A tensor of given strides whose memory holds anything."""
 def eq(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """eq(input, other): IEEE 754, one operation"""
+def equal(input: Tensor, other: Tensor) -> builtins.bool:
+    """Whether two tensors have the same shape and elements."""
 def erf(input: Tensor, *, out: Any = None) -> Tensor:
     """erf(input): minimax in two ranges"""
 def erfc(input: Tensor, *, out: Any = None) -> Tensor:
@@ -299,12 +321,20 @@ def fliplr(input: Tensor) -> Tensor:
     """The second axis reversed."""
 def flipud(input: Tensor) -> Tensor:
     """The first axis reversed."""
+def float_power(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """x ** y in float64."""
 def floor(input: Tensor, *, out: Any = None) -> Tensor:
     """floor(input): IEEE 754, one operation"""
 def floor_divide(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """floor_divide(input, other): fmod, corrected to the floor (CPython's float.__floordiv__)"""
+def fmax(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """The larger of two; where one is NaN, the other."""
+def fmin(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """The smaller of two; where one is NaN, the other."""
 def fmod(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """fmod(input, other): C99 fmod, exact"""
+def frac(input: Tensor, *, out: Any = None) -> Tensor:
+    """What follows the point: x - trunc(x)."""
 def full(
     size: Any,
     fill_value: Any,
@@ -344,6 +374,8 @@ def greater_equal(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ge(input, other): IEEE 754, one operation"""
 def gt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """gt(input, other): IEEE 754, one operation"""
+def heaviside(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """0 below zero, 1 above, and the second operand at zero."""
 def hsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the second axis."""
 def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
@@ -378,6 +410,22 @@ def index_select(input: Tensor, dim: builtins.int, index: Tensor, *, out: Any = 
     """The slices of an axis at the positions of a vector."""
 def inner(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """Products summed over the last axes of both."""
+def is_complex(input: Any) -> builtins.bool:
+    """Whether the dtype is complex."""
+def is_floating_point(input: Any) -> builtins.bool:
+    """Whether the dtype floats."""
+def is_nonzero(input: Tensor) -> builtins.bool:
+    """Whether the only element is non-zero."""
+def is_tensor(input: Any) -> builtins.bool:
+    """Whether something is a tensor."""
+def isclose(
+    input: Tensor,
+    other: Tensor,
+    rtol: builtins.float = 1e-05,
+    atol: builtins.float = 1e-08,
+    equal_nan: builtins.bool = False,
+) -> Tensor:
+    """Whether |input - other| <= atol + rtol * |other|, elementwise; equal infinities are close."""
 def isfinite(input: Tensor, *, out: Any = None) -> Tensor:
     """isfinite(input): IEEE 754, one operation"""
 def isin(
@@ -392,6 +440,12 @@ def isinf(input: Tensor, *, out: Any = None) -> Tensor:
     """isinf(input): IEEE 754, one operation"""
 def isnan(input: Tensor, *, out: Any = None) -> Tensor:
     """isnan(input): IEEE 754, one operation"""
+def isneginf(input: Tensor, *, out: Any = None) -> Tensor:
+    """Whether -inf."""
+def isposinf(input: Tensor, *, out: Any = None) -> Tensor:
+    """Whether +inf."""
+def isreal(input: Tensor) -> Tensor:
+    """Whether each element is a real number."""
 def kron(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The Kronecker product."""
 def kthvalue(
@@ -401,6 +455,8 @@ def kthvalue(
     keepdim: builtins.bool = False,
 ) -> ValuesIndices:
     """The k-th smallest element along an axis (k counts from 1), and where it was."""
+def ldexp(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """x * 2**y."""
 def le(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """le(input, other): IEEE 754, one operation"""
 def lerp(input: Tensor, end: Tensor, weight: Any, *, out: Any = None) -> Tensor:
@@ -434,6 +490,8 @@ def log_softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None) ->
     """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
 def logaddexp(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """logaddexp(input, other): max(x, y) + log1p(exp(-|x - y|))"""
+def logaddexp2(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """log2(2**x + 2**y)."""
 def logcumsumexp(input: Tensor, dim: builtins.int, *, out: Any = None) -> Tensor:
     """log of the running sum of exp(x), without overflow."""
 def logical_and(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -444,6 +502,8 @@ def logical_or(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """logical_or(input, other): non-zero is true"""
 def logical_xor(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """logical_xor(input, other): non-zero is true"""
+def logit(input: Tensor, eps: builtins.float | None = None, *, out: Any = None) -> Tensor:
+    """log(x / (1 - x)), with x first moved into [eps, 1 - eps] where eps is given."""
 def logsumexp(input: Tensor, dim: Any, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
 def lt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -521,6 +581,17 @@ def multiply(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """mul(input, other): IEEE 754, one operation"""
 def mv(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The product of a matrix and a vector."""
+def mvlgamma(input: Tensor, p: builtins.int, *, out: Any = None) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension p."""
+def nan_to_num(
+    input: Tensor,
+    nan: builtins.float | None = None,
+    posinf: builtins.float | None = None,
+    neginf: builtins.float | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
+    """NaN as `nan` (0), infinities as given or as the largest finite numbers."""
 def nanmean(
     input: Tensor,
     dim: Any = None,
@@ -577,6 +648,8 @@ def normal(
     """Normal numbers; mean and std are numbers (with size) or tensors that broadcast."""
 def not_equal(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ne(input, other): IEEE 754, one operation"""
+def numel(input: Tensor) -> builtins.int:
+    """How many elements a tensor has."""
 def ones(
     *size: Any,
     dtype: DType | None = None,
@@ -596,8 +669,20 @@ def ones_like(
     """A tensor of the shape, dtype and memory order of another, filled with 1."""
 def outer(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """All products of the elements of two vectors."""
+def pairwise_distance(
+    x1: Tensor,
+    x2: Tensor,
+    p: builtins.float = 2.0,
+    eps: builtins.float = 1e-06,
+    keepdim: builtins.bool = False,
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last axis; the operands broadcast."""
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """Axis i of the result is axis dims[i]."""
+def polygamma(n: builtins.int, input: Tensor, *, out: Any = None) -> Tensor:
+    """The n-th derivative of digamma, for n = 0 and 1."""
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself; bool is refused."""
 def pow(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """pow(input, other): 2**(y log2 x), the logarithm in two parts"""
 def prod(
@@ -611,6 +696,8 @@ def prod(
     """Product of all elements or over one axis. The product of nothing is 1; gradients are right through zeros."""
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
     """A copy with elements of the flattened tensor written, or added to with `accumulate`."""
+def rad2deg(input: Tensor, *, out: Any = None) -> Tensor:
+    """Radians in degrees."""
 def rand(
     *size: Any,
     generator: Generator | None = None,
@@ -685,6 +772,8 @@ def randperm(
     """A random permutation of 0 ... n-1: the order that sorts random words."""
 def ravel(input: Tensor) -> Tensor:
     """All axes joined to one."""
+def real(input: Tensor) -> Tensor:
+    """The real part of a real tensor: the tensor itself."""
 def reciprocal(input: Tensor, *, out: Any = None) -> Tensor:
     """reciprocal(input): IEEE 754, one operation"""
 def relu(input: Tensor, *, out: Any = None) -> Tensor:
@@ -701,16 +790,24 @@ def repeat_interleave(
     """Every element repeated in place, `repeats` times or as often as a tensor of counts says; flattened without `dim`."""
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape (one extent may be -1): a view where possible, else a copy."""
+def resolve_conj(input: Tensor) -> Tensor:
+    """The conjugate of a real tensor: the tensor itself."""
+def resolve_neg(input: Tensor) -> Tensor:
+    """The value of a real tensor: the tensor itself."""
+def result_type(tensor1: Any, tensor2: Any) -> Any:
+    """The dtype that an arithmetic operator of the two has."""
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
 def rot90(input: Tensor, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
     """Turned by k quarters from the first towards the second of two axes."""
-def round(input: Tensor, *, out: Any = None) -> Tensor:
-    """round(input): IEEE 754 roundToIntegralTiesToEven"""
+def round(input: Tensor, *, decimals: builtins.int = 0, out: Any = None) -> Tensor:
+    """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
 def row_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the first axis; vectors become rows."""
 def rsqrt(input: Tensor, *, out: Any = None) -> Tensor:
     """rsqrt(input): 1 / sqrt(x), two operations"""
+def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """other - alpha * input."""
 def scalar_tensor(
     value: Any,
     *,
@@ -765,12 +862,18 @@ def searchsorted(
     """Where values would be put into a sorted last axis to keep it sorted: before equal elements, or after with `right`."""
 def select(input: Tensor, dim: builtins.int, index: Any) -> Tensor:
     """One position of an axis, which is dropped."""
+def sgn(input: Tensor, *, out: Any = None) -> Tensor:
+    """The sign: -1, 0 or 1."""
 def sigmoid(input: Tensor, *, out: Any = None) -> Tensor:
     """sigmoid(input): exp of -|x|, never overflowing"""
 def sign(input: Tensor, *, out: Any = None) -> Tensor:
     """sign(input): two comparisons"""
+def signbit(input: Tensor, *, out: Any = None) -> Tensor:
+    """Whether the sign bit is set (it is for -0.0)."""
 def sin(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(input): Cody-Waite reduction by pi/2 and minimax polynomials (Muller, Elementary Functions)"""
+def sinc(input: Tensor, *, out: Any = None) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0."""
 def sinh(input: Tensor, *, out: Any = None) -> Tensor:
     """sinh(input): from expm1"""
 def softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None) -> Tensor:
@@ -796,6 +899,8 @@ def split_with_sizes(
     """Parts of given sizes along an axis."""
 def sqrt(input: Tensor, *, out: Any = None) -> Tensor:
     """sqrt(input): IEEE 754, one operation"""
+def square(input: Tensor, *, out: Any = None) -> Tensor:
+    """x * x."""
 def squeeze(input: Tensor, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
     """Without the axes of extent 1, or without those of `dim` that have extent 1."""
 def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
@@ -904,6 +1009,8 @@ def triu_indices(
     layout: Any = None,
 ) -> Tensor:
     """Rows and columns of the upper triangle of a (row, col) matrix, as (2, n)."""
+def true_divide(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """input / other."""
 def trunc(input: Tensor, *, out: Any = None) -> Tensor:
     """trunc(input): IEEE 754, one operation"""
 def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -954,6 +1061,8 @@ def vstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the first axis; vectors become rows."""
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """`input` where the condition holds, else `other`; with the condition alone, the positions where it holds."""
+def xlogy(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """x log(y), 0 where x is 0."""
 def zeros(
     *size: Any,
     dtype: DType | None = None,

@@ -89,9 +89,9 @@ def perform(library, tensors, instruction):
     operations = KINDS[(0, 0, 1, 1, 1, 2)[kind]]
     operation = operations[which * 7 % len(operations) if kind % 2 else which % len(operations)]
     try:
-        if mode == 0:
+        if mode == 0 and operations is not VIEWS:  # a view made without gradients is a case of its own
             with library.no_grad():
-                result = operation(x, a, j) if operations is VIEWS else operation(x, y, a)
+                result = operation(x, y, a)
         else:
             result = operation(x, a, j) if operations is VIEWS else operation(x, y, a)
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:

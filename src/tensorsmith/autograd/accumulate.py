@@ -29,6 +29,8 @@ def into_leaf(leaf: Tensor, grads: list[Tensor | None], hooks_ran: bool = False)
     over: where nobody else has the tensor or its memory and it lies as the leaf does, it becomes `leaf.grad` itself;
     otherwise it is copied. A later gradient is added in place, or out of place while the backward is recorded.
     """
+    if not leaf.layout.tracked:  # it was detached since
+        return
     state = leaf.ensure_state()
     if state.hooks and not hooks_ran:
         grads[0] = call_tensor_hooks(state.hooks, grads[0])

@@ -9,7 +9,9 @@ make new nodes: accumulators, nodes of views written in place) and the node's ow
 
 from __future__ import annotations
 
+import gc
 import itertools
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -175,16 +177,33 @@ def derive_view_node(view: Tensor) -> None:
 
 def rebase_history(target: Tensor, node: Node, number: int) -> None:
     """Make output `number` of `node` the history of a tensor that was written in place (of its base, for a view)."""
+    owner = target if target.base is None else target.base
+    before, was_tracked = owner.node, owner.layout.tracked
     if target.base is not None:
-        before = target.base.node
         _rules["rebase"](target, node, number)
-        move_retained(target.base, before)
+    else:
+        target.node = node
+        target.output_number = number
+        target.layout = target.layout.with_tracking(True)
+    move_retained(owner, before)
+    if not was_tracked:
+        _track_views(owner, target)
+
+
+def _track_views(owner: Tensor, target: Tensor) -> None:
+    """Have the views of a tensor that has just become tracked follow it: they were made while it was not.
+
+    Nothing leads from a tensor to its views, so they are searched for; but only where the count of references says that
+    other tensors lie over the storage, which is rare.
+    """
+    tensors = 1 if owner is target else 2
+    if sys.getrefcount(owner.storage) <= tensors + 1:  # theirs, and the argument's
         return
-    before = target.node
-    target.node = node
-    target.output_number = number
-    target.layout = target.layout.with_tracking(True)
-    move_retained(target, before)
+    for view in gc.get_referrers(owner):
+        if isinstance(view, Tensor) and view.base is owner and not view.layout.tracked:
+            if view.layout.dtype.kind in "fc":
+                view.layout = view.layout.with_tracking(True)
+                view.stamp = -1  # its node is derived when it is asked for
 
 
 def opaque_view_message(view: Tensor, what: str) -> str:

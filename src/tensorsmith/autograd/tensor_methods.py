@@ -136,7 +136,7 @@ def detach(self: Tensor) -> Tensor:
 
 def detach_(self: Tensor) -> Tensor:
     """Make this tensor a leaf that is not tracked. RuntimeError for a view, whose base would still be tracked."""
-    if self.base is not None and self.layout.tracked:
+    if self.base is not None:
         raise RuntimeError(
             "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
             "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "

@@ -103,7 +103,7 @@ class Specialisation:
         tensors, self.result_nest = flatten(function(*args, **kwargs), "result")
         return tensors
 
-    def find_escaped(self, stand_ins: list[Tensor]) -> list[tuple[Tensor, int]]:
+    def find_escaped(self, stand_ins: list[Tensor]) -> list[tuple[Tensor, int, Memory]]:
         """Traced tensors that somebody still holds (a new optimiser state, say), as outputs: the first run makes them real.
 
         By now nothing of the trace refers to a traced tensor but the arguments' stand-ins.
@@ -116,7 +116,7 @@ class Specialisation:
         if alive():
             gc.collect()
         outputs = list(self.tracer.graph.outputs)
-        found = [(t, self.output(self.tracer.value(t), outputs)) for t in alive()]
+        found = [(t, self.output(self.tracer.value(t), outputs), ("made", id(t.storage))) for t in alive()]
         self.tracer.graph.outputs = tuple(outputs)
         return found
 
@@ -135,10 +135,9 @@ class Specialisation:
         tracer = self.tracer
         graph = tracer.graph
         outputs: list[Node] = []
-        self.results = [self.output(tracer.value(t), outputs) for t in results]
-        self.result_layouts = [t.layout for t in results]
-        self.tracked = [t.layout.tracked and not _is_released(t) for t in results]
         number_of = {id(node): i for i, node in enumerate(graph.inputs)}
+        self.results = [(self.output(tracer.value(t), outputs), self.memory_of(t, stand_ins, number_of)) for t in results]
+        self.tracked = [t.layout.tracked and not _is_released(t) for t in results]
         self.updates: list[tuple[int, int]] = []  # (output, input)
         originals = {i: node for i, node in enumerate(graph.inputs)}
         for current in list(tracer.storages.values()):
@@ -147,15 +146,16 @@ class Specialisation:
             source = self.input_of(current, stand_ins, number_of)
             if source is not None and current.node is not originals[source]:
                 self.updates.append((self.output(current.node, outputs), source))
-        self.grads: list[tuple[Tensor, int | None, Layout | None]] = []
+        self.grads: list[tuple[Tensor, int | None, Memory]] = []
         for leaf, before in self.leaves(arguments, stand_ins):
             grad = leaf.state.grad if leaf.state is not None else None
             if grad is before:
                 continue
             if grad is None:
-                self.grads.append((leaf, None, None))
+                self.grads.append((leaf, None, -1))
             elif isinstance(grad.storage, TracedStorage):
-                self.grads.append((leaf, self.output(tracer.value(grad), outputs), grad.layout))
+                memory = self.memory_of(grad, stand_ins, number_of)
+                self.grads.append((leaf, self.output(tracer.value(grad), outputs), memory))
         self.had_grad = [(leaf, before is not None) for leaf, before in tracer.captured if id(leaf) not in tracer.grad_set]
         for leaf, before in tracer.captured:
             if leaf.state is not None:
@@ -164,6 +164,11 @@ class Specialisation:
             if current.owner is not None and current.writes:
                 current.storage.version -= current.writes
         graph.outputs = tuple(outputs)
+
+    def memory_of(self, tensor: Tensor, stand_ins: list[Tensor], number_of: dict[int, int]) -> Memory:
+        """Whose memory a tensor of the trace is: an input's (its number), or a storage made by the trace."""
+        source = self.input_of(self.tracer.current(tensor), stand_ins, number_of)
+        return source if source is not None else ("made", id(tensor.storage))
 
     def leaves(self, arguments: list[Tensor], stand_ins: list[Tensor]) -> list[tuple[Tensor, Any]]:
         found = list(self.tracer.captured)
@@ -223,13 +228,13 @@ class Specialisation:
         else:
             outputs = self.execute(*operands)
         self.runs += 1
-        return self.deliver(outputs)
+        return self.deliver(outputs, operands)
 
     def recorded(self, operands: list[Any]) -> Sequence[Tensor]:
         kinds = [x.layout if isinstance(x, Tensor) else x.__class__ for x in operands]
         needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
         count = len(self.tracer.graph.outputs)
-        results = set(n for n, t in zip(self.results, self.tracked) if t)
+        results = {number for (number, _), tracked in zip(self.results, self.tracked) if tracked}
         differentiable = tuple(i in results for i in range(count))
         program = self.operation.program(kinds, {})
 
@@ -277,30 +282,63 @@ class Specialisation:
             else:
                 storage = storages[output.buffer]
                 tensors.append(make_tensor(layout, storage, storage.ptr + output.strided.offset * output.dtype.itemsize))
-        with_no_tracer = modes.grad
-        modes.grad = False
+        before, modes.grad = modes.grad, False
         try:
-            for number, source in self.updates:
-                if plan.outputs[number].input != source:
-                    operands[source].copy_(tensors[number])
+            late = [(number, source) for number, source in self.updates if plan.outputs[number].input != source]
+            overwritten = {source for _, source in late}
+            for number, output in enumerate(plan.outputs):  # results that show a value about to be replaced
+                if output.input in overwritten:
+                    tensors[number] = tensors[number].clone()
+            for number, source in late:
+                operands[source].copy_(tensors[number])
         finally:
-            modes.grad = with_no_tracer
+            modes.grad = before
         return tensors
 
-    def deliver(self, outputs: Sequence[Tensor]) -> Any:
-        """Set gradients, make escaped tensors real, build the result."""
-        for leaf, number, layout in self.grads:
-            state = leaf.ensure_state()
-            state.grad = None if number is None else outputs[number]
-        for tensor, number in self.escaped:
-            real = outputs[number]
+    def deliver(self, outputs: Sequence[Tensor], operands: Sequence[Any]) -> Any:
+        """Set gradients, make escaped tensors real, build the result.
+
+        Two tensors share memory exactly where those of the trace did: equal values may have become one buffer of the plan,
+        or an input's own, and are copied then.
+        """
+        owner: dict[int, Memory] = {}
+        for number, operand in enumerate(operands):
+            if isinstance(operand, Tensor):
+                owner.setdefault(id(operand.storage), number)
+
+        def own(number: int, memory: Memory) -> Tensor:
+            tensor = outputs[number]
+            if isinstance(memory, int):
+                operand = operands[memory]
+                if operand.layout.with_tracking(False) is tensor.layout.with_tracking(False) and memory in whole:
+                    return operand  # the argument itself
+            if owner.setdefault(id(tensor.storage), memory) != memory:
+                tensor = tensor.clone()
+                owner[id(tensor.storage)] = memory
+                kept.append(tensor)
+            return tensor
+
+        plan_outputs = self.plan.outputs
+        updated = dict(self.updates)
+        whole = {  # inputs that come back whole: as they were, or with their new value
+            memory
+            for number, memory in self.results
+            if isinstance(memory, int)
+            and (updated.get(number) == memory or (plan_outputs[number].input == memory and not
+                 plan_outputs[number].strided.offset))
+        }  # fmt: skip
+        kept: list[Tensor] = []  # alive while ids are compared
+        for leaf, number, memory in self.grads:
+            leaf.ensure_state().grad = None if number is None else own(number, memory)
+        for tensor, number, memory in self.escaped:
+            real = own(number, memory)
             tensor.storage, tensor.ptr = real.storage, real.ptr
             tensor.layout = real.layout.with_tracking(tensor.layout.tracked)
             tensor.__dict__.pop("_traced", None)
-        tensors = []
-        for number, layout in zip(self.results, self.result_layouts):
-            tensors.append(outputs[number])
-        return unflatten(self.result_nest, tensors)
+        return unflatten(self.result_nest, [own(number, memory) for number, memory in self.results])
+
+
+Memory = int | tuple[str, int]
 
 
 def _argument(layout: Layout) -> Any:

@@ -33,7 +33,7 @@ from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.graph import Node as Value
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
-from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor
 
@@ -207,6 +207,7 @@ def recording_entry(
     backward = program.backward(needs, (True,) * len(targets)) if tracked else None
     table = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
     others = [i for i, k in enumerate(kinds) if isinstance(k, Layout) and i not in writes]
+    overwritten = [i for i in writes if any(w.kind == "input" and w.number == i for w in table)]
 
     def untracked(*operands: Any) -> Any:
         target = operands[only]
@@ -250,6 +251,9 @@ def recording_entry(
         node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
         node.sequence = next(_sequence)
         node.attached = None
+        if overwritten:  # the gradient needs values that are about to be written over: it gets a copy
+            with no_grad():
+                operands = [_clone(x) if i in overwritten else x for i, x in enumerate(operands)]
         save(node, [w for w in table if w.kind == "input"], operands, ())
         return node
 
@@ -279,7 +283,8 @@ def check_writable(name: str, target: Tensor) -> None:
         if target.layout.tracked and target.node is None:
             raise RuntimeError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation.")
         return
-    if target.base.layout.tracked and target.base.node is None:
+    is_leaf = target.layout.tracked and target.node is None and target.stamp == target.storage.version
+    if is_leaf or (target.base.layout.tracked and target.base.node is None):
         raise RuntimeError(f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation.")
     if target.node is not None and target.node.opaque_views:
         raise RuntimeError(opaque_view_message(target, "is being"))
@@ -367,7 +372,7 @@ def written_value(base: Value, value: Value, shape: tuple, strides: tuple, offse
     return build.permute(back, inverse)
 
 
-view_of_base = Operator("view_of_base", view_value, node_name="AsStrided")
+view_of_base = Operator("view_of_base", view_value, node_name="AsStrided", shares=True)
 write_view = Operator("write_view", written_value, node_name="CopySlices")
 
 
@@ -407,6 +412,7 @@ class CopySlices(Node):
         return [outside, *rest]
 
 
+_clone = Operator("copy_of", lambda x: x.graph.add(Primitive.CAST, (x,), dtype=x.dtype), pointwise=True)
 _zeros_like = Operator("zeros_of", lambda x: build.full(x.graph, x.shape, 0, x.dtype))
 
 

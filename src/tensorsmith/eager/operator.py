@@ -59,6 +59,7 @@ class Operation:
     name: str
     pointwise = False  # outputs take the operands' memory order
     fresh = False  # outputs never share memory with an operand (a copy is the point)
+    shares = True  # an output that is a view of an operand in the graph is one in memory too
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
         """The graph for operands of these kinds."""
@@ -89,13 +90,17 @@ class Operator(Operation):
     pointwise: results are laid out as PyTorch lays out elementwise results (the operands' order of axes).
     geometry(operand, **attrs): of a view operator, where its results lie in the operand's memory: one `Strided` or several.
         The graph says the same to gradients and tracing; strides of extent-1 axes are PyTorch's only here.
+    shares: results may be views of operands, without a geometry of their own; otherwise a result that the graph gives as
+        a view of an operand (the sum of a zero-dim tensor) is copied.
     """
 
     def __init__(
         self, name: str, build: Build, vjp: Override | None = None, *, pointwise: bool = False, fresh: bool = False,
         node_name: str | None = None, geometry: Callable[..., Strided | Sequence[Strided]] | None = None,
+        shares: bool = False,
     ) -> None:  # fmt: skip
         self.name = name
+        self.shares = shares or geometry is not None
         self.geometry = geometry
         self.build = build
         self.vjp = vjp

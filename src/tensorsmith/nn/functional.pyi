@@ -32,6 +32,8 @@ def binary_cross_entropy_with_logits(
     """-w (p t log s + (1 - t) log(1 - s)) with s = sigmoid(x), in the form that does not overflow."""
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, alpha (e**(x / alpha) - 1) elsewhere. RuntimeError for alpha = 0."""
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """The cosine of the angle between vectors along dim; the operands broadcast."""
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -140,8 +142,12 @@ def nll_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """-w_t x_t: the loss of log-probabilities x (C), (N, C) or (N, C, d1, ...) at labels t."""
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+    """x / max(p-norm of x along dim, eps)."""
 def pad(input: Tensor, pad: Sequence[int], mode: str = 'constant', value: float | None = None) -> Tensor:
     """Padded at both ends of the last axes: (last low, last high, next-to-last low, ...); negative widths cut."""
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last axis; the operands broadcast."""
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, weight x elsewhere; weight has one element, or one for every channel (axis 1)."""
 def relu(input: Tensor, inplace: bool = False) -> Tensor:

@@ -88,7 +88,7 @@ def call_with_hooks(module: Module, hooks: ModuleHooks, args: tuple, kwargs: dic
 
 
 # All tensors go through one node, so that the gradients of all arrive together.
-_same = Operator("module_boundary", lambda *tensors: tensors, node_name="BackwardHookFunction")
+_same = Operator("module_boundary", lambda *tensors: tensors, node_name="BackwardHookFunction", shares=True)
 
 
 class _BackwardHooks:

@@ -176,7 +176,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:  # noqa: A002
     return call(_logit_operator, (need_tensor("logit", input),), {"eps": eps})
 
 
-public("pointwise", name="logit", namespace="special", method=False, out=True)(logit)
+public("pointwise", name="logit", namespace="special", method=False)(logit)
 inplace_method("logit", lambda self, eps=None: _logit_in_place(self, eps=eps))
 _polygamma_operator = Operator("polygamma", _polygamma, pointwise=True)
 _mvlgamma_operator = Operator("mvlgamma", _mvlgamma, pointwise=True)
@@ -204,7 +204,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:  # noqa: A002
     return call(_mvlgamma_operator, (need_tensor("mvlgamma", input),), {"p": int(p)})
 
 
-public("pointwise", name="multigammaln", namespace="special", method=False, out=True)(mvlgamma)
+public("pointwise", name="multigammaln", namespace="special", method=False)(mvlgamma)
 
 
 @public("pointwise")

@@ -146,7 +146,7 @@ def _einsum(*operands: Node, equation: str) -> Node:
     return build.broadcast_to(current, [sizes.get(c, 1) for c in result])
 
 
-einsum_operator = Operator("einsum", _einsum)
+einsum_operator = Operator("einsum", _einsum, shares=True)
 
 
 @public("matmul", method=False)

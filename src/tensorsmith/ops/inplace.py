@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.dtypes import DType, iinfo
 from tensorsmith.core.layout import layout_of
 from tensorsmith.eager.inplace import InplaceOperation, check_result
 from tensorsmith.eager.operator import Operator
@@ -12,7 +15,7 @@ from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, method
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, make_view
 
 
 def _copy(target: Node, source: Any) -> Node:
@@ -26,7 +29,15 @@ def _copy(target: Node, source: Any) -> Node:
     return build.broadcast_to(source.graph.add(Primitive.CAST, (source,), dtype=target.dtype), target.shape)
 
 
-copy_operation = InplaceOperation(Operator("copy", _copy, pointwise=True, node_name="Copy"))
+def _copy_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node]) -> list[Node | None]:
+    """Nothing of what was there before matters: its gradient is zero, not missing, as PyTorch's."""
+    target, source = inputs
+    if source.dtype.kind != "f":
+        return [build.full(target.graph, target.shape, 0, target.dtype), None]
+    return [build.full(target.graph, target.shape, 0, target.dtype), build.sum_to(grads[0], source.shape)]
+
+
+copy_operation = InplaceOperation(Operator("copy", _copy, _copy_gradient, pointwise=True, node_name="Copy"))
 
 
 @method()
@@ -35,8 +46,6 @@ def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     operand = as_operand(source)
     if not isinstance(operand, Tensor):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
-    if operand is self:
-        return self
     return copy_operation(self, operand)
 
 
@@ -48,13 +57,38 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         raise TypeError(f"fill_(): argument 'value' must be Number or zero-dim Tensor, not {type(value).__name__}")
     if isinstance(operand, Tensor) and operand.ndim:
         raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {operand.ndim} dimensions.")
-    return copy_operation(self, operand)
+    if not isinstance(operand, Tensor):
+        check_number("fill_", operand, self.layout.dtype)
+    copy_operation(_written_once(self), operand)
+    return self
 
 
 @method()
 def zero_(self: Tensor) -> Tensor:
     """Write zeros everywhere."""
-    return copy_operation(self, 0)
+    copy_operation(_written_once(self), 0)
+    return self
+
+
+def _written_once(target: Tensor) -> Tensor:
+    """The tensor, or a view of it without the repetitions of an expanded axis: one value may be written over them."""
+    layout = target.layout
+    if all(s or n <= 1 for n, s in zip(layout.shape, layout.strides)):
+        return target
+    shape = tuple(n if s else min(n, 1) for n, s in zip(layout.shape, layout.strides))
+    view = make_view(target, layout_of(layout.dtype, shape, layout.strides, layout.tracked), 0)
+    view.stamp = -1  # its node is derived when it is asked for
+    return view
+
+
+def check_number(name: str, value: bool | int | float, dtype: DType) -> None:
+    """Refuse a Python number that an integer dtype cannot hold; a negative one wraps around in an unsigned dtype."""
+    if dtype.kind not in "iu":
+        return
+    limits = iinfo(dtype)
+    low = -limits.max if dtype.kind == "u" else limits.min
+    if not (math.isfinite(value) and low <= int(value) <= limits.max):
+        raise RuntimeError(f"{name}: value {value} cannot be converted to type {dtype.name} without overflow")
 
 
 @method()

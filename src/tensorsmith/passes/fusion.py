@@ -208,11 +208,12 @@ def same_rows(old: Group, new: Group) -> bool:
 
 
 def same_points(old: Group, new: Group) -> bool:
-    """Whether `new` reads what `old` writes only at the point it is written, so that one pointwise kernel can do both."""
-    if old.anchor is not None or old.reduce_axis is not None or new.reduce_axis is not None or old.domain != new.domain:
+    """Whether `new`, which reduces nothing, reads what `old` writes only at the point it is written: one kernel does both."""
+    if old.anchor is not None or new.reduce_axis is not None or old.domain != new.domain:
         return False
     made = {id(root) for root in old.roots}
-    return all(not chain and node.op not in VIEWS for node, chain, _ in new.accesses if id(node) in made)
+    read = [(node, chain) for node, chain, _ in new.accesses if id(node) in made]
+    return all(not chain and node.op not in VIEWS and node.shape == old.domain for node, chain in read)
 
 
 def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:

@@ -167,12 +167,22 @@ class Tensor:
         """The last two axes exchanged."""
     def all(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Whether every element is non-zero; true over nothing."""
+    def allclose(
+        self,
+        other: Tensor,
+        rtol: builtins.float = 1e-05,
+        atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False,
+    ) -> builtins.bool:
+        """Whether all elements are close."""
     def amax(self, dim: Any = (), keepdim: builtins.bool = False) -> Tensor:
         """Largest element over axes (all by default). The gradient is shared equally among ties."""
     def amin(self, dim: Any = (), keepdim: builtins.bool = False) -> Tensor:
         """Smallest element over axes (all by default). The gradient is shared equally among ties."""
     def aminmax(self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> MinMax:
         """Smallest and largest element of all, or along an axis."""
+    def angle(self) -> Tensor:
+        """The angle of a real number: pi below zero, else 0."""
     def any(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Whether some element is non-zero; false over nothing."""
     def arccos(self) -> Tensor:
@@ -185,7 +195,7 @@ class Tensor:
         """asinh(input): from log1p"""
     def arctan(self) -> Tensor:
         """atan(input): Cephes atanf"""
-    def arctan2(self, other: Any, *, out: Any = None) -> Tensor:
+    def arctan2(self, other: Any) -> Tensor:
         """atan2(input, other): atan of the quotient, moved to the quadrant"""
     def arctanh(self) -> Tensor:
         """atanh(input): from log1p"""
@@ -218,7 +228,7 @@ class Tensor:
     def asinh_(self) -> Tensor: ...
     def atan(self) -> Tensor:
         """atan(input): Cephes atanf"""
-    def atan2(self, other: Any, *, out: Any = None) -> Tensor:
+    def atan2(self, other: Any) -> Tensor:
         """atan2(input, other): atan of the quotient, moved to the quadrant"""
     def atan2_(self, other: Any) -> Tensor: ...
     def atan_(self) -> Tensor: ...
@@ -244,22 +254,22 @@ class Tensor:
         """In bfloat16; the tensor itself where it is that already."""
     def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
         """How often each non-negative int occurs, or the sum of its weights."""
-    def bitwise_and(self, other: Any, *, out: Any = None) -> Tensor:
+    def bitwise_and(self, other: Any) -> Tensor:
         """bitwise_and(input, other): bits"""
     def bitwise_and_(self, other: Any) -> Tensor: ...
-    def bitwise_left_shift(self, other: Any, *, out: Any = None) -> Tensor:
+    def bitwise_left_shift(self, other: Any) -> Tensor:
         """bitwise_left_shift(input, other): bits; 0 for a count outside the width"""
     def bitwise_left_shift_(self, other: Any) -> Tensor: ...
     def bitwise_not(self) -> Tensor:
         """bitwise_not(input): bits; logical not for bool"""
     def bitwise_not_(self) -> Tensor: ...
-    def bitwise_or(self, other: Any, *, out: Any = None) -> Tensor:
+    def bitwise_or(self, other: Any) -> Tensor:
         """bitwise_or(input, other): bits"""
     def bitwise_or_(self, other: Any) -> Tensor: ...
-    def bitwise_right_shift(self, other: Any, *, out: Any = None) -> Tensor:
+    def bitwise_right_shift(self, other: Any) -> Tensor:
         """bitwise_right_shift(input, other): bits; the sign for a count outside the width"""
     def bitwise_right_shift_(self, other: Any) -> Tensor: ...
-    def bitwise_xor(self, other: Any, *, out: Any = None) -> Tensor:
+    def bitwise_xor(self, other: Any) -> Tensor:
         """bitwise_xor(input, other): bits"""
     def bitwise_xor_(self, other: Any) -> Tensor: ...
     def bmm(self, other: Tensor, *, out: Any = None) -> Tensor:
@@ -295,11 +305,15 @@ class Tensor:
         """Clamp in place."""
     def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy in new memory, in the same order of axes; gradients flow through."""
+    def conj(self) -> Tensor:
+        """The conjugate of a real tensor: the tensor itself."""
+    def conj_physical(self) -> Tensor:
+        """The conjugate of a real tensor: the tensor itself."""
     def contiguous(self, memory_format: Any = None) -> Tensor:
         """The tensor itself where it is contiguous, else a row-major copy."""
     def copy_(self, source: Any, non_blocking: builtins.bool = False) -> Tensor:
         """Write `source` (broadcast, converted) over this tensor."""
-    def copysign(self, other: Any, *, out: Any = None) -> Tensor:
+    def copysign(self, other: Any) -> Tensor:
         """copysign(input, other): IEEE 754, one operation"""
     def copysign_(self, other: Any) -> Tensor: ...
     def cos(self) -> Tensor:
@@ -328,6 +342,9 @@ class Tensor:
     def data(self) -> Tensor: ...
     @data.setter
     def data(self, value: Any) -> None: ...
+    def deg2rad(self) -> Tensor:
+        """Degrees in radians."""
+    def deg2rad_(self) -> Tensor: ...
     def detach(self) -> Tensor:
         """A tensor over the same memory that autograd does not follow."""
     def detach_(self) -> Tensor:
@@ -343,19 +360,22 @@ class Tensor:
     def digamma(self) -> Tensor:
         """digamma(input): recurrence and asymptotic series, A&S 6.3"""
     def digamma_(self) -> Tensor: ...
-    def div(self, other: Any, *, out: Any = None) -> Tensor:
-        """div(input, other): IEEE 754, one operation"""
-    def div_(self, other: Any) -> Tensor: ...
-    def divide(self, other: Any, *, out: Any = None) -> Tensor:
-        """div(input, other): IEEE 754, one operation"""
+    def div(self, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
+        """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
+    def div_(self, other: Any, *, rounding_mode: str | None = None) -> Tensor: ...
+    def divide(self, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
+        """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
+    def divide_(self, other: Any, *, rounding_mode: str | None = None) -> Tensor: ...
     def dot(self, other: Tensor, *, out: Any = None) -> Tensor:
         """The sum of the products of two vectors."""
     def double(self, memory_format: Any = None) -> Tensor:
         """In float64; the tensor itself where it is that already."""
     def dsplit(self, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
         """Parts along the third axis."""
-    def eq(self, other: Any, *, out: Any = None) -> Tensor:
+    def eq(self, other: Any) -> Tensor:
         """eq(input, other): IEEE 754, one operation"""
+    def equal(self, other: Tensor) -> builtins.bool:
+        """Whether two tensors have the same shape and elements."""
     def erf(self) -> Tensor:
         """erf(input): minimax in two ranges"""
     def erf_(self) -> Tensor: ...
@@ -394,15 +414,24 @@ class Tensor:
         """The first axis reversed."""
     def float(self, memory_format: Any = None) -> Tensor:
         """In float32; the tensor itself where it is that already."""
+    def float_power(self, other: Any, *, out: Any = None) -> Tensor:
+        """x ** y in float64."""
     def floor(self) -> Tensor:
         """floor(input): IEEE 754, one operation"""
     def floor_(self) -> Tensor: ...
-    def floor_divide(self, other: Any, *, out: Any = None) -> Tensor:
+    def floor_divide(self, other: Any) -> Tensor:
         """floor_divide(input, other): fmod, corrected to the floor (CPython's float.__floordiv__)"""
     def floor_divide_(self, other: Any) -> Tensor: ...
-    def fmod(self, other: Any, *, out: Any = None) -> Tensor:
+    def fmax(self, other: Any, *, out: Any = None) -> Tensor:
+        """The larger of two; where one is NaN, the other."""
+    def fmin(self, other: Any, *, out: Any = None) -> Tensor:
+        """The smaller of two; where one is NaN, the other."""
+    def fmod(self, other: Any) -> Tensor:
         """fmod(input, other): C99 fmod, exact"""
     def fmod_(self, other: Any) -> Tensor: ...
+    def frac(self) -> Tensor:
+        """What follows the point: x - trunc(x)."""
+    def frac_(self) -> Tensor: ...
     def gather(
         self,
         dim: builtins.int,
@@ -412,7 +441,7 @@ class Tensor:
         out: Any = None,
     ) -> Tensor:
         """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
-    def ge(self, other: Any, *, out: Any = None) -> Tensor:
+    def ge(self, other: Any) -> Tensor:
         """ge(input, other): IEEE 754, one operation"""
     def geometric_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the geometric distribution (p) over this tensor."""
@@ -426,17 +455,20 @@ class Tensor:
     def grad(self) -> None: ...
     @property
     def grad_fn(self) -> Node | None: ...
-    def greater(self, other: Any, *, out: Any = None) -> Tensor:
+    def greater(self, other: Any) -> Tensor:
         """gt(input, other): IEEE 754, one operation"""
-    def greater_equal(self, other: Any, *, out: Any = None) -> Tensor:
+    def greater_equal(self, other: Any) -> Tensor:
         """ge(input, other): IEEE 754, one operation"""
-    def gt(self, other: Any, *, out: Any = None) -> Tensor:
+    def gt(self, other: Any) -> Tensor:
         """gt(input, other): IEEE 754, one operation"""
     def half(self, memory_format: Any = None) -> Tensor:
         """In float16; the tensor itself where it is that already."""
+    def heaviside(self, other: Any, *, out: Any = None) -> Tensor:
+        """0 below zero, 1 above, and the second operand at zero."""
+    def heaviside_(self, other: Any) -> Tensor: ...
     def hsplit(self, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
         """Parts along the second axis."""
-    def hypot(self, other: Any, *, out: Any = None) -> Tensor:
+    def hypot(self, other: Any) -> Tensor:
         """hypot(input, other): larger times sqrt(1 + ratio^2)"""
     def hypot_(self, other: Any) -> Tensor: ...
     def index_add(
@@ -475,26 +507,45 @@ class Tensor:
         """Products summed over the last axes of both."""
     def int(self, memory_format: Any = None) -> Tensor:
         """In int32; the tensor itself where it is that already."""
+    def is_nonzero(self) -> builtins.bool:
+        """Whether the only element is non-zero."""
+    def isclose(
+        self,
+        other: Tensor,
+        rtol: builtins.float = 1e-05,
+        atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False,
+    ) -> Tensor:
+        """Whether |input - other| <= atol + rtol * |other|, elementwise; equal infinities are close."""
     def isfinite(self) -> Tensor:
         """isfinite(input): IEEE 754, one operation"""
     def isinf(self) -> Tensor:
         """isinf(input): IEEE 754, one operation"""
     def isnan(self) -> Tensor:
         """isnan(input): IEEE 754, one operation"""
+    def isneginf(self) -> Tensor:
+        """Whether -inf."""
+    def isposinf(self) -> Tensor:
+        """Whether +inf."""
+    def isreal(self) -> Tensor:
+        """Whether each element is a real number."""
     def item(self) -> Any:
         """The value of a tensor of one element, as a Python number."""
     def kron(self, other: Tensor, *, out: Any = None) -> Tensor:
         """The Kronecker product."""
     def kthvalue(self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
         """The k-th smallest element along an axis (k counts from 1), and where it was."""
-    def le(self, other: Any, *, out: Any = None) -> Tensor:
+    def ldexp(self, other: Any, *, out: Any = None) -> Tensor:
+        """x * 2**y."""
+    def ldexp_(self, other: Any) -> Tensor: ...
+    def le(self, other: Any) -> Tensor:
         """le(input, other): IEEE 754, one operation"""
     def lerp(self, end: Tensor, weight: Any, *, out: Any = None) -> Tensor:
         """input + weight * (end - input)."""
     def lerp_(self, end: Any, weight: Any) -> Tensor: ...
-    def less(self, other: Any, *, out: Any = None) -> Tensor:
+    def less(self, other: Any) -> Tensor:
         """lt(input, other): IEEE 754, one operation"""
-    def less_equal(self, other: Any, *, out: Any = None) -> Tensor:
+    def less_equal(self, other: Any) -> Tensor:
         """le(input, other): IEEE 754, one operation"""
     def lgamma(self) -> Tensor:
         """lgamma(input): Lanczos; reflection below 1/2"""
@@ -515,27 +566,32 @@ class Tensor:
         """Write samples of the log-normal distribution (mean, std) over this tensor."""
     def log_softmax(self, dim: builtins.int, dtype: DType | None = None) -> Tensor:
         """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
-    def logaddexp(self, other: Any, *, out: Any = None) -> Tensor:
+    def logaddexp(self, other: Any) -> Tensor:
         """logaddexp(input, other): max(x, y) + log1p(exp(-|x - y|))"""
+    def logaddexp2(self, other: Any, *, out: Any = None) -> Tensor:
+        """log2(2**x + 2**y)."""
     def logaddexp_(self, other: Any) -> Tensor: ...
     def logcumsumexp(self, dim: builtins.int, *, out: Any = None) -> Tensor:
         """log of the running sum of exp(x), without overflow."""
-    def logical_and(self, other: Any, *, out: Any = None) -> Tensor:
+    def logical_and(self, other: Any) -> Tensor:
         """logical_and(input, other): non-zero is true"""
     def logical_and_(self, other: Any) -> Tensor: ...
     def logical_not(self) -> Tensor:
         """logical_not(input): non-zero is true"""
-    def logical_or(self, other: Any, *, out: Any = None) -> Tensor:
+    def logical_or(self, other: Any) -> Tensor:
         """logical_or(input, other): non-zero is true"""
     def logical_or_(self, other: Any) -> Tensor: ...
-    def logical_xor(self, other: Any, *, out: Any = None) -> Tensor:
+    def logical_xor(self, other: Any) -> Tensor:
         """logical_xor(input, other): non-zero is true"""
     def logical_xor_(self, other: Any) -> Tensor: ...
+    def logit(self, eps: builtins.float | None = None, *, out: Any = None) -> Tensor:
+        """log(x / (1 - x)), with x first moved into [eps, 1 - eps] where eps is given."""
+    def logit_(self, eps: Any = None) -> Tensor: ...
     def logsumexp(self, dim: Any, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
         """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
     def long(self, memory_format: Any = None) -> Tensor:
         """In int64; the tensor itself where it is that already."""
-    def lt(self, other: Any, *, out: Any = None) -> Tensor:
+    def lt(self, other: Any) -> Tensor:
         """lt(input, other): IEEE 754, one operation"""
     @property
     def mH(self) -> Tensor: ...
@@ -551,7 +607,7 @@ class Tensor:
         """The product of vectors, matrices, or batches of matrices (batch axes broadcast)."""
     def max(self, dim: Any = None, keepdim: builtins.bool = False, *, other: Any = None, out: Any = None) -> Any:
         """Largest element of all; or along `dim`, as (values, indices); or elementwise with another tensor."""
-    def maximum(self, other: Any, *, out: Any = None) -> Tensor:
+    def maximum(self, other: Any) -> Tensor:
         """maximum(input, other): IEEE 754-2019 maximum"""
     def maximum_(self, other: Any) -> Tensor: ...
     def mean(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
@@ -560,7 +616,7 @@ class Tensor:
         """The lower median of all, or along an axis with its place; NaN where there is one."""
     def min(self, dim: Any = None, keepdim: builtins.bool = False, *, other: Any = None, out: Any = None) -> Any:
         """Smallest element of all; or along `dim`, as (values, indices); or elementwise with another tensor."""
-    def minimum(self, other: Any, *, out: Any = None) -> Tensor:
+    def minimum(self, other: Any) -> Tensor:
         """minimum(input, other): IEEE 754-2019 minimum"""
     def minimum_(self, other: Any) -> Tensor: ...
     def mm(self, other: Tensor, *, out: Any = None) -> Tensor:
@@ -581,7 +637,7 @@ class Tensor:
         """Axes `source` at positions `destination`, the others in their order."""
     def msort(self, *, out: Any = None) -> Tensor:
         """Sorted along the first axis."""
-    def mul(self, other: Any, *, out: Any = None) -> Tensor:
+    def mul(self, other: Any) -> Tensor:
         """mul(input, other): IEEE 754, one operation"""
     def mul_(self, other: Any) -> Tensor: ...
     def multinomial(
@@ -592,10 +648,22 @@ class Tensor:
         generator: Generator | None = None,
     ) -> Tensor:
         """Indices drawn with the probabilities that the rows of `input` are proportional to."""
-    def multiply(self, other: Any, *, out: Any = None) -> Tensor:
+    def multiply(self, other: Any) -> Tensor:
         """mul(input, other): IEEE 754, one operation"""
     def mv(self, other: Tensor, *, out: Any = None) -> Tensor:
         """The product of a matrix and a vector."""
+    def mvlgamma(self, p: builtins.int, *, out: Any = None) -> Tensor:
+        """The logarithm of the multivariate gamma function of dimension p."""
+    def nan_to_num(
+        self,
+        nan: builtins.float | None = None,
+        posinf: builtins.float | None = None,
+        neginf: builtins.float | None = None,
+        *,
+        out: Any = None,
+    ) -> Tensor:
+        """NaN as `nan` (0), infinities as given or as the largest finite numbers."""
+    def nan_to_num_(self, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor: ...
     def nanmean(
         self,
         dim: Any = None,
@@ -618,14 +686,14 @@ class Tensor:
         """Sum over axes with NaN counted as 0."""
     def narrow(self, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
         """`length` positions of one axis from `start` (negative counts from the end)."""
-    def ne(self, other: Any, *, out: Any = None) -> Tensor:
+    def ne(self, other: Any) -> Tensor:
         """ne(input, other): IEEE 754, one operation"""
     def neg(self) -> Tensor:
         """neg(input): IEEE 754, one operation"""
     def neg_(self) -> Tensor: ...
     def negative(self) -> Tensor:
         """neg(input): IEEE 754, one operation"""
-    def nextafter(self, other: Any, *, out: Any = None) -> Tensor:
+    def nextafter(self, other: Any) -> Tensor:
         """nextafter(input, other): IEEE 754 neighbours"""
     def nextafter_(self, other: Any) -> Tensor: ...
     def nonzero(self, *, as_tuple: builtins.bool = False) -> Any:
@@ -642,7 +710,7 @@ class Tensor:
         """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2."""
     def normal_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the normal distribution (mean, std) over this tensor."""
-    def not_equal(self, other: Any, *, out: Any = None) -> Tensor:
+    def not_equal(self, other: Any) -> Tensor:
         """ne(input, other): IEEE 754, one operation"""
     def numpy(self, *, force: builtins.bool = False) -> np.ndarray:
         """The tensor's memory as a NumPy array: both see each other's writes."""
@@ -652,7 +720,10 @@ class Tensor:
     def output_nr(self) -> builtins.int: ...
     def permute(self, *dims: Any) -> Tensor:
         """Axis i of the result is axis dims[i]."""
-    def pow(self, other: Any, *, out: Any = None) -> Tensor:
+    def polygamma(self, n: Any) -> Any: ...
+    def positive(self) -> Tensor:
+        """The tensor itself; bool is refused."""
+    def pow(self, other: Any) -> Tensor:
         """pow(input, other): 2**(y log2 x), the logarithm in two parts"""
     def pow_(self, other: Any) -> Tensor: ...
     def prod(
@@ -667,10 +738,15 @@ class Tensor:
         """A copy with elements of the flattened tensor written, or added to with `accumulate`."""
     def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
         """Write elements of the flattened tensor in place, or add to them with `accumulate`."""
+    def rad2deg(self) -> Tensor:
+        """Radians in degrees."""
+    def rad2deg_(self) -> Tensor: ...
     def random_(self, *args: builtins.int, generator: Generator | None = None) -> Tensor:
         """Integers in [from, to) over this tensor: `random_()`, `random_(to)` or `random_(from, to)`."""
     def ravel(self) -> Tensor:
         """All axes joined to one."""
+    def real(self) -> Tensor:
+        """The real part of a real tensor: the tensor itself."""
     def reciprocal(self) -> Tensor:
         """reciprocal(input): IEEE 754, one operation"""
     def reciprocal_(self) -> Tensor: ...
@@ -681,7 +757,7 @@ class Tensor:
     def relu(self) -> Tensor:
         """relu(input): max(x, 0), NaN kept"""
     def relu_(self) -> Tensor: ...
-    def remainder(self, other: Any, *, out: Any = None) -> Tensor:
+    def remainder(self, other: Any) -> Tensor:
         """remainder(input, other): fmod, with the divisor's sign"""
     def remainder_(self, other: Any) -> Tensor: ...
     def repeat(self, *repeats: Any) -> Tensor:
@@ -704,6 +780,10 @@ class Tensor:
         """The elements in row-major order under another shape (one extent may be -1): a view where possible, else a copy."""
     def reshape_as(self, other: Tensor) -> Tensor:
         """Under the shape of another tensor."""
+    def resolve_conj(self) -> Tensor:
+        """The conjugate of a real tensor: the tensor itself."""
+    def resolve_neg(self) -> Tensor:
+        """The value of a real tensor: the tensor itself."""
     def retain_grad(self) -> None:
         """Have the gradient of a tensor that is no leaf kept in its `grad`; nothing to do for a leaf."""
     @property
@@ -712,12 +792,14 @@ class Tensor:
         """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
     def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
         """Turned by k quarters from the first towards the second of two axes."""
-    def round(self) -> Tensor:
-        """round(input): IEEE 754 roundToIntegralTiesToEven"""
-    def round_(self) -> Tensor: ...
+    def round(self, *, decimals: builtins.int = 0, out: Any = None) -> Tensor:
+        """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
+    def round_(self, *, decimals: Any = 0) -> Tensor: ...
     def rsqrt(self) -> Tensor:
         """rsqrt(input): 1 / sqrt(x), two operations"""
     def rsqrt_(self) -> Tensor: ...
+    def rsub(self, other: Any, *, alpha: Any = 1) -> Tensor:
+        """other - alpha * input."""
     def scatter(
         self,
         dim: builtins.int,
@@ -783,6 +865,9 @@ class Tensor:
         """One position of an axis, which is dropped."""
     def set_to(self, other: Tensor) -> Tensor:
         """Take over the memory of another tensor."""
+    def sgn(self) -> Tensor:
+        """The sign: -1, 0 or 1."""
+    def sgn_(self) -> Tensor: ...
     def short(self, memory_format: Any = None) -> Tensor:
         """In int16; the tensor itself where it is that already."""
     def sigmoid(self) -> Tensor:
@@ -791,9 +876,14 @@ class Tensor:
     def sign(self) -> Tensor:
         """sign(input): two comparisons"""
     def sign_(self) -> Tensor: ...
+    def signbit(self) -> Tensor:
+        """Whether the sign bit is set (it is for -0.0)."""
     def sin(self) -> Tensor:
         """sin(input): Cody-Waite reduction by pi/2 and minimax polynomials (Muller, Elementary Functions)"""
     def sin_(self) -> Tensor: ...
+    def sinc(self) -> Tensor:
+        """sin(pi x) / (pi x), 1 at 0."""
+    def sinc_(self) -> Tensor: ...
     def sinh(self) -> Tensor:
         """sinh(input): from expm1"""
     def sinh_(self) -> Tensor: ...
@@ -818,6 +908,9 @@ class Tensor:
     def sqrt(self) -> Tensor:
         """sqrt(input): IEEE 754, one operation"""
     def sqrt_(self) -> Tensor: ...
+    def square(self) -> Tensor:
+        """x * x."""
+    def square_(self) -> Tensor: ...
     def squeeze(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
         """Without the axes of extent 1, or without those of `dim` that have extent 1."""
     def std(
@@ -894,6 +987,9 @@ class Tensor:
     def triu(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
         """The upper triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
     def triu_(self, diagonal: Any = 0) -> Tensor: ...
+    def true_divide(self, other: Any, *, out: Any = None) -> Tensor:
+        """input / other."""
+    def true_divide_(self, other: Any) -> Tensor: ...
     def trunc(self) -> Tensor:
         """trunc(input): IEEE 754, one operation"""
     def trunc_(self) -> Tensor: ...
@@ -944,6 +1040,9 @@ class Tensor:
         """Parts along the first axis."""
     def where(self, condition: Tensor, other: Any) -> Tensor:
         """The tensor itself where the condition holds, else `other`."""
+    def xlogy(self, other: Any, *, out: Any = None) -> Tensor:
+        """x log(y), 0 where x is 0."""
+    def xlogy_(self, other: Any) -> Tensor: ...
     def zero_(self) -> Tensor:
         """Write zeros everywhere."""
     def __abs__(self) -> Tensor:
