@@ -70,6 +70,7 @@ _LATER: dict[str, tuple[str, str | None]] = {
     "linalg": ("tensorsmith.linalg", None),
     "load": ("tensorsmith.data.serialization", "load"),
     "save": ("tensorsmith.data.serialization", "save"),
+    "special": ("tensorsmith.special", None),
 }
 
 

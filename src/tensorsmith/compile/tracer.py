@@ -211,7 +211,7 @@ class Tracer:
             base = base.inputs[0]
         chain.reverse()
         if not operation.pointwise and not operation.fresh:
-            if base.op is Primitive.INPUT and not base.attrs["param"] and operation.shares:
+            if base.op is Primitive.INPUT and not base.attrs["param"]:
                 source = operands[base.attrs["number"]]
                 seen = _follow(Strided(source.layout.shape, source.layout.strides), chain)
                 if seen is not None:

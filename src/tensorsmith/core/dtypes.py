@@ -78,12 +78,17 @@ def get_default_dtype() -> DType:
     return _default
 
 
+when_default_changes: list[Callable[[], None]] = []  # what has to be forgotten then
+
+
 def set_default_dtype(dtype: DType) -> None:
     """Set the default floating dtype; anything but a floating dtype is refused."""
     global _default
     if not isinstance(dtype, DType) or dtype.kind != "f":
         raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {dtype!r}")
     _default = dtype
+    for forget in when_default_changes:
+        forget()
 
 
 def from_numpy_dtype(dtype: np.dtype) -> DType:

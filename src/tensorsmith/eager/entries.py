@@ -14,8 +14,7 @@ from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.eager.operator import BackwardOperator, Kind, Operation, Program
 from tensorsmith.eager.record import recorder
 from tensorsmith.eager.template import launch_entry, view_entry
-from tensorsmith.ir.graph import Primitive
-from tensorsmith.passes.fusion import base_of, same_strides
+from tensorsmith.passes.fusion import same_strides
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.runtime.steps import KernelStep
@@ -92,7 +91,7 @@ def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind]) -> P
         if operation.pointwise:
             strides = elementwise_strides(node.shape, [k for k in kinds if isinstance(k, Layout)])
             required[number] = Strided(node.shape, strides)
-        elif operation.fresh or (not operation.shares and base_of(node).op is Primitive.INPUT):
+        elif operation.fresh:
             required[number] = Strided(node.shape, layout_of(node.dtype, node.shape).strides)
     plan = build_plan(program.graph, inputs, required)
     plan.name = operation.name

@@ -6,9 +6,11 @@ on values. While any thread traces it stays empty, so that every call reaches `d
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
+from tensorsmith.core import dtypes
 from tensorsmith.runtime import profiler
 
 Entry = Callable[..., Any]
@@ -18,28 +20,33 @@ MOST_ENTRIES = 16384
 NUMBERS: frozenset[type] = frozenset({float, int, bool})  # classes of operands that are run-time scalars
 
 tracing = 0  # how many threads trace
+_lock = threading.Lock()  # an entry kept while another thread starts to trace would be executed by it
 
 profiler.when_switched.append(FAST.clear)  # entries that are one launch are made without it while kernels are timed
+dtypes.when_default_changes.append(FAST.clear)
 
 
 def remember(key: tuple, entry: Entry) -> None:
     """Keep an entry for the next call; the oldest give way when there are too many."""
-    if tracing:
-        return
-    if len(FAST) >= MOST_ENTRIES:
-        for old in list(FAST)[: MOST_ENTRIES // 4]:
-            FAST.pop(old, None)
-    FAST[key] = entry
+    with _lock:
+        if tracing:
+            return
+        if len(FAST) >= MOST_ENTRIES:
+            for old in list(FAST)[: MOST_ENTRIES // 4]:
+                FAST.pop(old, None)
+        FAST[key] = entry
 
 
 def start_tracing() -> None:
     """Forget every entry and keep none until `stop_tracing`."""
     global tracing
-    tracing += 1
-    FAST.clear()
+    with _lock:
+        tracing += 1
+        FAST.clear()
 
 
 def stop_tracing() -> None:
     """The end of one `start_tracing`."""
     global tracing
-    tracing -= 1
+    with _lock:
+        tracing -= 1

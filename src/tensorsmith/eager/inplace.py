@@ -26,13 +26,14 @@ from tensorsmith.core.dtypes import DType, category, int64
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, covers_once, may_overlap_itself
 from tensorsmith.eager import dispatch
-from tensorsmith.eager.operator import Kind, Operation, Operator, Program
+from tensorsmith.eager.operator import Kind, Operation, Operator, Program, program_key
 from tensorsmith.eager.record import OperatorNode, note_user_line, save, saved_table
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.graph import Node as Value
 from tensorsmith.runtime import profiler
-from tensorsmith.runtime.plan import Plan, build_plan
+from tensorsmith.runtime.plan import Output, Plan, build_plan
+from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor
@@ -48,7 +49,7 @@ class InplaceOperation(Operation):
         self._programs: dict[tuple, Program] = {}
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
-        key = (*((k.shape, k.dtype) if isinstance(k, Layout) else k for k in kinds), *attrs.items())
+        key = program_key(kinds, attrs)
         found = self._programs.get(key)
         if found is None:
             inner = self.operator.program(kinds, attrs)
@@ -127,13 +128,14 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
     program = operation.program(kinds, attrs)
     writes = operation.writes
     inputs = [Strided(k.shape, k.strides) if isinstance(k, Layout) else None for k in kinds]
-    direct = operation.operator.pointwise
+    direct = operation.operator.pointwise and not any(_may_fail(node) for node in program.graph.live_nodes())
     required = {k: Strided(t.shape, t.strides) for k, t in enumerate(targets)} if direct else {}
     plan = build_plan(program.graph, inputs, required)
     plan.name = operation.name
     direct = direct and len(plan.steps) <= 1 and plan.workspace_bytes == 0
     buffers = [o.buffer for o in plan.outputs]
     tensor_inputs, params = plan.tensor_inputs, plan.params
+    copies = [_copy_plan(o, targets[k]) for k, o in enumerate(plan.outputs)] if not direct else []
     ordered = [w for _, w in sorted(zip(buffers, writes))]  # operands in the order of the plan's new buffers
     run = plan.run
     if direct and plan.single is not None and not profiler.active:
@@ -150,12 +152,17 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
         words += [s.ptr for s in storages]
         words += [operands[i] for i in params]
         run(words)
-        for output, w in zip(plan.outputs, writes):
-            source = words[plan.tensor_inputs.index(output.input)] if output.input is not None else (
-                storages[output.buffer].ptr)
-            _copy(operands[w], int(source), output.strided, output.dtype)
+        for output, copy, w in zip(plan.outputs, copies, writes):
+            source = operands[output.input].ptr if output.input is not None else storages[output.buffer].ptr
+            copy.run([source, operands[w].ptr])
 
     return write
+
+
+def _may_fail(node: Value) -> bool:
+    """Whether a value can be an error (an integer division by zero): then nothing may be written before all is computed."""
+    divides = node.op is Primitive.MAP and node.attrs["fn"] in (Fn.FLOOR_DIVIDE, Fn.REMAINDER, Fn.FMOD)
+    return divides and node.dtype.kind in "iu"
 
 
 def _single_writer(plan: Plan, ordered: Sequence[int]) -> Write:
@@ -170,7 +177,10 @@ def _single_writer(plan: Plan, ordered: Sequence[int]) -> Write:
         first, second, number = *pointers, *params
 
         def write_scalar(operands: Sequence[Any]) -> None:
-            code = launch(recipe, operands[first].ptr, operands[second].ptr, operands[number])
+            try:
+                code = launch(recipe, operands[first].ptr, operands[second].ptr, operands[number])
+            except OverflowError:
+                raise keep.overflow((operands[number],)) from None
             if code is not None:
                 keep.fail(0, code, (operands[first].ptr, operands[second].ptr, operands[number]))
 
@@ -189,7 +199,10 @@ def _single_writer(plan: Plan, ordered: Sequence[int]) -> Write:
     def write(operands: Sequence[Any]) -> None:
         words = [operands[i].ptr for i in pointers]
         words += [operands[i] for i in params]
-        code = launch(recipe, *words)
+        try:
+            code = launch(recipe, *words)
+        except OverflowError:
+            raise keep.overflow(words) from None
         if code is not None:
             keep.fail(0, code, words)
 
@@ -269,12 +282,12 @@ def recording_entry(
     return entry
 
 
-def _copy(target: Tensor, address: int, strided: Strided, dtype: DType) -> None:
+def _copy_plan(output: Output, target: Layout) -> Plan:
+    """The plan that copies an output of another plan to the tensor it is for."""
     graph = Graph()
-    graph.outputs = (graph.add(Primitive.CAST, (graph.input(strided.shape, dtype),), dtype=target.layout.dtype),)
-    place = Strided(target.layout.shape, target.layout.strides)
-    plan = build_plan(graph, [strided], {0: place})  # the strides carry the offset
-    plan.run([address, target.ptr])
+    graph.outputs = (graph.add(Primitive.CAST, (graph.input(output.strided.shape, output.dtype),), dtype=target.dtype),)
+    place = Strided(target.shape, target.strides)
+    return build_plan(graph, [output.strided], {0: place})  # the strides carry the offset
 
 
 def check_writable(name: str, target: Tensor) -> None:
@@ -283,8 +296,8 @@ def check_writable(name: str, target: Tensor) -> None:
         if target.layout.tracked and target.node is None:
             raise RuntimeError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation.")
         return
-    is_leaf = target.layout.tracked and target.node is None and target.stamp == target.storage.version
-    if is_leaf or (target.base.layout.tracked and target.base.node is None):
+    base_is_leaf = target.base.node is None or not target.base.layout.tracked
+    if base_is_leaf and (target.layout.tracked or target.base.layout.tracked):
         raise RuntimeError(f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation.")
     if target.node is not None and target.node.opaque_views:
         raise RuntimeError(opaque_view_message(target, "is being"))
@@ -424,8 +437,11 @@ def _derive(view: Tensor) -> None:
     """Set `view.node` to the view as taken from its base now."""
     base = view.base
     assert base is not None
+    pending = view.stamp < 0
     view.stamp = view.storage.version
     if not base.layout.tracked:
+        if pending:  # its history was the base's, which has been detached since
+            view.node, view.layout = None, view.layout.with_tracking(False)
         return
     shape, strides, offset = geometry_of(view)
     with_grad = modes.grad

@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, float64, of_python_scalar
+from tensorsmith.core.dtypes import DType, float64, get_default_dtype, of_python_scalar
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided
-from tensorsmith.ir.graph import Graph, Node
+from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.ir.vjp import BackwardGraph, vjp
+from tensorsmith.passes.fusion import base_of
 from tensorsmith.passes.simplify import simplify
 
 Kind = Layout | type  # what a key holds of an operand: a tensor's layout, or the class of a Python number
@@ -59,7 +60,6 @@ class Operation:
     name: str
     pointwise = False  # outputs take the operands' memory order
     fresh = False  # outputs never share memory with an operand (a copy is the point)
-    shares = True  # an output that is a view of an operand in the graph is one in memory too
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
         """The graph for operands of these kinds."""
@@ -111,13 +111,15 @@ class Operator(Operation):
         _ALL[name] = self
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
-        key = (*((k.shape, k.dtype) if isinstance(k, Layout) else k for k in kinds), *attrs.items())
+        key = program_key(kinds, attrs)
         found = self._programs.get(key)
         if found is None:
             graph = Graph()
             nodes = [_argument(graph, kind) for kind in kinds]
             outputs = self.build(*nodes, **attrs) if nodes else self.build(graph, **attrs)
             graph.outputs = (outputs,) if isinstance(outputs, Node) else tuple(outputs)
+            if not self.shares:
+                graph.outputs = tuple([_copied(node) for node in graph.outputs])
             found = Program(self, graph, attrs, self.node_name)
             if len(self._programs) >= 4096:
                 self._programs.clear()
@@ -136,10 +138,22 @@ class Operator(Operation):
         return lambda inputs, outputs, grads: rule(inputs, outputs, grads, **attrs)
 
 
+def program_key(kinds: Sequence[Kind], attrs: dict[str, Any]) -> tuple:
+    """What a graph depends on: shapes and dtypes, classes of numbers, attributes, the default dtype."""
+    return (get_default_dtype(), *((k.shape, k.dtype) if isinstance(k, Layout) else k for k in kinds), *attrs.items())
+
+
 def _argument(graph: Graph, kind: Kind) -> Node:
     if isinstance(kind, Layout):
         return graph.input(kind.shape, kind.dtype)
     return graph.input((), scalar_dtype(kind), param=True)
+
+
+def _copied(node: Node) -> Node:
+    """The node, or a copy of it where it is no more than a view of an operand."""
+    base = base_of(node)
+    is_operand = base.op is Primitive.INPUT and not base.attrs["param"]
+    return node.graph.add(Primitive.CAST, (node,), dtype=node.dtype) if is_operand else node
 
 
 def scalar_dtype(kind: type) -> DType:

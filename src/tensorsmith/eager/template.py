@@ -60,6 +60,10 @@ def launch_entry(
 
     operand_of_word = [f"a{i}.ptr" for i in plan.tensor_inputs] + ["ptr"] + [f"a{i}" for i in plan.params]
     given = ", ".join(operand_of_word[w] + (f" + {o}" if o else "") for w, o in words)
+    launched = [f"code = launch(recipe, {given})"]
+    if plan.params:
+        numbers = "".join(f"a{i}, " for i in plan.params)
+        launched = ["try:", f"    {launched[0]}", "except OverflowError:", f"    raise overflow(({numbers})) from None"]
     step = plan.steps[0]
     assert isinstance(step, KernelStep)
     free = free_list(nbytes)
@@ -73,7 +77,7 @@ def launch_entry(
         "storage.nbytes = nbytes",
         "storage.free = free",
         "storage.version = 0",
-        f"code = launch(recipe, {given})",
+        *launched,
         "if code is not None:",
         f"    fail(0, code, ({', '.join(operand_of_word)},))",
         "tensor = new(Tensor)",
@@ -85,7 +89,7 @@ def launch_entry(
     ]
     names = {
         "pop": free.pop, "free": free, "allocate": allocate, "nbytes": nbytes, "Storage": Storage, "launch": launch,
-        "recipe": step.recipe.address, "keep": step, "fail": plan.fail, "new": object.__new__, "Tensor": Tensor,
+        "recipe": step.recipe.address, "keep": step, "fail": plan.fail, "overflow": plan.overflow, "new": object.__new__, "Tensor": Tensor,
         "layout": layout,
     }  # fmt: skip
     return _finish(body, len(is_tensor), names, layout, program, needs)

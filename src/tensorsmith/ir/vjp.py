@@ -87,6 +87,12 @@ def vjp(
             if part is not None and node in active:
                 gradients[node] = _fit(part, node)
 
+    if given and override is None:  # a function that is flat everywhere has a gradient: zero
+        live = set(graph.live_nodes())
+        for node in graph.inputs:
+            if node in active and node in live and node not in gradients:
+                gradients[node] = full(work, node.shape, 0, node.dtype)
+
     distinct: dict[Node, int] = {}
     found = [gradients.get(node) for node in graph.inputs]
     results = tuple(None if g is None else distinct.setdefault(g, len(distinct)) for g in found)

@@ -184,7 +184,7 @@ def assemble(fusion: Fusion, group: Group) -> Kernel:
         place = fusion.place(root)
         if root.op is Primitive.RESHAPE:  # computed under its old shape, written contiguously under the new one
             if not same_strides(place.shape, place.strides, contiguous_strides(place.shape)):
-                raise NotImplementedError("a reshape cannot be written to a non-contiguous output")
+                raise NeedsBuffer(root)  # written contiguously, and copied from there
             place = Strided(root_domain(root), contiguous_strides(root_domain(root)), place.offset)
         seen = assembler.over_domain(place, row)
         stores.append(Store(Operand(root.dtype, seen.strides), value, row))

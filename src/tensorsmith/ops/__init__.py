@@ -14,6 +14,7 @@ from tensorsmith.ops import (
     joining,
     matmul,
     networks,
+    new_tensors,
     pointwise,
     positions,
     random,
@@ -22,6 +23,8 @@ from tensorsmith.ops import (
     scattering,
     selecting,
     sorting,
+    statistics,
+    view_copies,
     views,
 )
 
@@ -29,6 +32,9 @@ __all__ = [
     "contraction",
     "arithmetic",
     "comparing",
+    "new_tensors",
+    "statistics",
+    "view_copies",
     "conversion",
     "copying",
     "creation",

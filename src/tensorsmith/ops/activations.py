@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, finfo
+from tensorsmith.core.dtypes import bool_, finfo, float32, float64
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors, type_name
+from tensorsmith.ops.random import draw, uniform_graph, words_of
 from tensorsmith.ops.registry import TABLE, need_tensor, public
 from tensorsmith.scalar import composites
 from tensorsmith.scalar import functions as f
@@ -431,6 +432,38 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
     """
     need_tensors("prelu", input=input, weight=weight)
     return call(_prelu_operator, (input, weight), {})
+
+
+def _rrelu(x: Node, key: Node, offset: Node, lower: float, upper: float) -> Node:
+    work = float64 if x.dtype is float64 else float32
+    slope = uniform_graph(key, offset, x.shape, work) * (upper - lower) + lower
+    return build.where(f.gt(x, 0), x, x * build.cast(slope, x.dtype))
+
+
+_rrelu_operator = Operator("rrelu", _rrelu, pointwise=True, node_name="RreluWithNoise")
+
+
+@_activation
+def rrelu(
+    input: Tensor,  # noqa: A002
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """x where positive, s x elsewhere: s uniform in [lower, upper) while training, else their mean (Xu et al., 2015).
+
+    Raises RuntimeError if lower exceeds upper.
+    """
+    need_tensor("rrelu", input)
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    need_floating("leaky_relu_cpu", input.dtype)
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    key, offset = draw(input.layout.numel * words_of(input.dtype))
+    result = call(_rrelu_operator, (input, key, offset), {"lower": float(lower), "upper": float(upper)})
+    return input.copy_(result) if inplace else result  # type: ignore[attr-defined]
 
 
 # The table has sigmoid and tanh already; `nn.functional` has them too.

@@ -99,8 +99,66 @@ def _square(x: Node) -> Node:
 
 def _polygamma(x: Node, n: int) -> Node:
     x = _floating(x)
-    value = m(Fn.DIGAMMA, x)
-    return value if n == 0 else TABLE[Fn.DIGAMMA].derivative(x, value)[0]
+    if n == 0:
+        return m(Fn.DIGAMMA, x)
+    if n == 1:
+        return TABLE[Fn.DIGAMMA].derivative(x, m(Fn.DIGAMMA, x))[0]
+    reflected = x < 0.5
+    z = build.where(reflected, 1 - x, x)
+    value = hurwitz_zeta(z, n + 1) * float((-1) ** (n + 1) * math.factorial(n))
+    # psi_n(1 - x) - (-1)^n psi_n(x) = (-1)^n pi d^n/dx^n cot(pi x), a polynomial in the cotangent (DLMF 5.15.6)
+    angle = build.where(reflected, x, 0.25) * math.pi
+    cotangent = m(Fn.COS, angle) / m(Fn.SIN, angle)
+    slope = m(Fn.MUL, _horner(cotangent, _cotangent_derivative(n)), math.pi ** (n + 1))
+    pole = m(Fn.LOGICAL_AND, reflected, m(Fn.EQ, x, m(Fn.FLOOR, x)))
+    return build.where(pole, math.inf if n % 2 else math.nan, build.where(reflected, value * (-1.0) ** n - slope, value))
+
+
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730)
+_HEAD = 10  # terms summed before the asymptotic series
+
+
+def hurwitz_zeta(a: Node, s: int) -> Node:
+    """sum of (a + k)^-s over k >= 0, for a > 0 and an integer s >= 2: Euler and Maclaurin after ten terms."""
+    total: Node | None = None
+    for k in range(_HEAD):
+        term = m(Fn.POW, a + float(k), float(-s))
+        total = term if total is None else total + term
+    assert total is not None
+    w = a + float(_HEAD)
+    base = m(Fn.POW, w, float(-s))
+    total = total + base * w / float(s - 1) + base * 0.5
+    inverse = m(Fn.RECIPROCAL, w)
+    factor, power = float(s), base * inverse
+    for j, bernoulli in enumerate(_BERNOULLI, start=1):
+        total = total + power * (bernoulli * factor / math.factorial(2 * j))
+        factor *= (s + 2 * j - 1) * (s + 2 * j)
+        power = power * inverse * inverse
+    return total
+
+
+def _cotangent_derivative(n: int) -> list[float]:
+    """Coefficients of the n-th derivative of cot, as a polynomial in cot."""
+    coefficients = [0.0, 1.0]
+    for _ in range(n):
+        slope = [k * c for k, c in enumerate(coefficients)][1:]
+        following = [0.0] * (len(slope) + 2)
+        for k, c in enumerate(slope):  # d/dx p(cot) = -(1 + cot^2) p'(cot)
+            following[k] -= c
+            following[k + 2] -= c
+        coefficients = following
+    return coefficients
+
+
+def _horner(x: Node, coefficients: list[float]) -> Node:
+    total = x * 0.0 + coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        total = total * x + c
+    return total
+
+
+def _polygamma_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node], n: int) -> list[Node]:
+    return [grads[0] * _polygamma(inputs[0], n + 1)]
 
 
 def _mvlgamma(x: Node, p: int) -> Node:
@@ -178,22 +236,20 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:  # noqa: A002
 
 public("pointwise", name="logit", namespace="special", method=False)(logit)
 inplace_method("logit", lambda self, eps=None: _logit_in_place(self, eps=eps))
-_polygamma_operator = Operator("polygamma", _polygamma, pointwise=True)
+_polygamma_operator = Operator("polygamma", _polygamma, _polygamma_vjp, pointwise=True)
 _mvlgamma_operator = Operator("mvlgamma", _mvlgamma, pointwise=True)
 
 
 def _polygamma_function(n: int, input: Tensor) -> Tensor:  # noqa: A002
-    """The n-th derivative of digamma, for n = 0 and 1."""
+    """The n-th derivative of digamma."""
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
-    if n > 1:
-        raise NotImplementedError(f"polygamma of order {n}: orders 0 and 1 are implemented")
     return call(_polygamma_operator, (need_tensor("polygamma", input, "input", 2),), {"n": n})
 
 
 public("pointwise", name="polygamma", method=False, out=True)(_polygamma_function)
 public("pointwise", name="polygamma", namespace="special", method=False, out=True)(_polygamma_function)
-Tensor.polygamma = lambda self, n: _polygamma_function(n, self)  # type: ignore[attr-defined]
+Tensor.polygamma = lambda self, n: _polygamma_function(n, self)  # type: ignore[assignment, method-assign]
 
 
 @public("pointwise", out=True)
@@ -310,7 +366,7 @@ def _div_in_place(self: Tensor, other: Any, *, rounding_mode: str | None = None)
 
 
 inplace_method("div", _div_in_place)
-Tensor.divide_ = _div_in_place  # type: ignore[attr-defined]
+Tensor.divide_ = _div_in_place  # type: ignore[assignment, method-assign]
 
 
 @public("pointwise", out=True)

@@ -215,7 +215,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         of_b = tuple(normalise_axis(i, b.ndim) for i in as_ints("tensordot", second, "dims"))
     if len(of_a) != len(of_b):
         raise RuntimeError(f"both dimension lists should have same length, got {list(of_a)} and {list(of_b)}")
-    for i, j in zip(of_a, of_b):
+    for i, j in zip(of_a, of_b):  # an extent of 1 on one side stands for any: the other side is summed
+        if a.layout.shape[i] == 1 and b.layout.shape[j] != 1:
+            b = b.sum(j, keepdim=True)  # type: ignore[attr-defined]
+        elif b.layout.shape[j] == 1 and a.layout.shape[i] != 1:
+            a = a.sum(i, keepdim=True)  # type: ignore[attr-defined]
         if a.layout.shape[i] != b.layout.shape[j]:
             raise RuntimeError(
                 f"contracted dimensions need to match, but first has size {a.layout.shape[i]} in dim {i} and second has size "

@@ -338,7 +338,7 @@ def _linspace(start: Any, end: Any, *, steps: int, dtype: DType) -> Node:
     step = (b - a) / float(max(steps - 1, 1))
     forward = a + index * step
     backward = b - (float(steps - 1) - index) * step  # from the end, so that the end is met exactly
-    return build.cast(build.where(index < float(steps // 2), forward, backward), dtype)
+    return build.cast(build.where(index < float(max(steps // 2, 1)), forward, backward), dtype)
 
 
 _linspace_operator = Operator("linspace", _linspace, fresh=True)

@@ -17,8 +17,8 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import axis_of, need_tensors, type_name
-from tensorsmith.ops.reductions import vector_norm_of
 from tensorsmith.ops.reduction_modes import wide
+from tensorsmith.ops.reductions import vector_norm_of
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
@@ -67,7 +67,11 @@ _normalize_operator = Operator("normalize", _normalize, _normalize_gradient)
 
 @_distance
 def normalize(
-    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None  # noqa: A002
+    input: Tensor,
+    p: float = 2.0,
+    dim: int = 1,
+    eps: float = 1e-12,
+    out: Tensor | None = None,  # noqa: A002
 ) -> Tensor:
     """x / max(p-norm of x along dim, eps).
 

@@ -4,7 +4,7 @@
     docs/scalars.md              every scalar function: typing, accuracy, source, derivative
     tensor/tensor.pyi            Tensor with every bound method, for type checkers and editors
     __init__.pyi                 the functions of `ts`
-    linalg.pyi, nn/functional.pyi    the functions of `ts.linalg` and `ts.nn.functional`
+    linalg.pyi, special.pyi, nn/functional.pyi    the functions of these namespaces
 
 `--check` writes nothing and exits 1 where a file is not current.
 """
@@ -253,7 +253,7 @@ def generated() -> dict[Path, str]:
         root / "docs" / "scalars.md": scalar_page(),
         source / "tensor" / "tensor.pyi": tensor_stub(),
         source / "__init__.pyi": namespace_stub("tensorsmith", ""),
-        source / "linalg.pyi": namespace_stub("tensorsmith.linalg", "linalg"),
+        **{source / f"{n}.pyi": namespace_stub(f"tensorsmith.{n}", n) for n in ("linalg", "special")},
         source / "nn" / "functional.pyi": namespace_stub("tensorsmith.nn.functional", "nn.functional"),
     }
 

@@ -10,17 +10,22 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import int64
+import numpy as np
+
+from tensorsmith.core.dtypes import bool_, int64
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axis
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation, type_name
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.indexing import out_of_range, wrapped
+from tensorsmith.ops.creation import array_of, copy_array
+from tensorsmith.ops.indexing import host, out_of_range, wrapped
+from tensorsmith.ops.indexing import put as put_at
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.ops.shortcut import as_int
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -70,8 +75,14 @@ def _index_write(x: Node, index: Node, source: Any, axis: int, reduce: str, alph
 
 
 def _index_fill(x: Node, index: Node, value: Any, axis: int) -> Node:
-    extent = x.shape[axis] if x.ndim else 1
-    return _index_write(x, wrapped(index, extent), value, axis, "set", 1)
+    base = _lifted(x)
+    extent = base.shape[axis]
+    positions = wrapped(_lifted(index), extent)
+    # Marked first and then chosen, so that a position given twice counts once in the gradient of the value.
+    nothing, ones = build.full(x.graph, (extent,), False, bool_), build.full(x.graph, positions.shape, True, bool_)
+    marked = x.graph.add(Primitive.PUT, (nothing, positions, ones), axis=0, reduce="set")
+    marked = build.reshape(marked, [extent if i == axis else 1 for i in range(base.ndim)])
+    return build.reshape(build.where(marked, build.cast(value, x.dtype, x.graph), base), x.shape)
 
 
 def _take(x: Node, index: Node) -> Node:
@@ -147,9 +158,10 @@ def _guarded(name: str, run: Callable[[], Tensor], x: Tensor, axis: int, index: 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:  # noqa: A002
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
     axis = normalise_axis(as_int("gather", dim, "dim"), need_tensor("gather", input).ndim)
+    if need_tensor("gather", index, "index", 3).layout.numel == 0:
+        flat = input.reshape((input.layout.numel,)).narrow(0, 0, 0)  # type: ignore[attr-defined]
+        return flat.reshape(index.layout.shape)
     _checked_sizes("gather", input, axis, _index_dtype("gather", index, True), None, True)
-    if index.layout.numel == 0 and index.ndim != input.ndim:
-        return input.new_empty(index.layout.shape)  # type: ignore[attr-defined]
     return _guarded("gather", lambda: call(gather_operator, (input, index), {"axis": axis}), input, axis, index)
 
 
@@ -247,6 +259,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         shape[axis] = x.layout.shape[axis]
         return tuple(shape)
 
+    extent = input.layout.shape[axis]
+    if modes.tracer is None and indices.layout.numel and int(array_of(indices).min()) < 0:
+        indices = indices.where(indices >= 0, indices + extent)  # type: ignore[attr-defined, operator]
     return gather(input.expand(common(input)), axis, indices.expand(common(indices)))  # type: ignore[attr-defined]
 
 
@@ -397,3 +412,31 @@ def put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 
 inplace_method("put", put_)
+
+
+@public("indexing", kind="composite")
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:  # noqa: A002
+    """A copy with the elements of source, in order, where the mask holds."""
+    return masked_scatter_(need_tensor("masked_scatter", input).expand(  # type: ignore[attr-defined]
+        broadcast_shapes(input.layout.shape, mask.layout.shape)).clone(), mask, source)  # fmt: skip
+
+
+def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Write the elements of source, in order, where the mask holds."""
+    if mask.dtype.kind != "b":
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+    if source.dtype is not self.dtype:
+        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got {self.dtype.name} and "
+                           f"{source.dtype.name}")  # fmt: skip
+    where = np.broadcast_to(host(mask, "masked_scatter_"), self.layout.shape)
+    count = int(where.sum())
+    if count > source.layout.numel:
+        raise RuntimeError("Number of elements of source < number of ones in mask")
+    if count:
+        target = self if self.ndim else self.reshape((1,))  # type: ignore[attr-defined]
+        places = [copy_array(p.astype(np.int64)) for p in np.nonzero(where.reshape(target.layout.shape))]
+        put_at(target, places, source.reshape((-1,))[:count], False)  # type: ignore[attr-defined]
+    return self
+
+
+inplace_method("masked_scatter", masked_scatter_)

@@ -25,7 +25,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, copy_array, from_numpy, tensor
-from tensorsmith.ops.inplace import copy_
+from tensorsmith.ops.inplace import check_number, copy_, copy_operation
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
 from tensorsmith.tensor.modes import modes
@@ -452,7 +452,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     elif isinstance(operand, Tensor):
         copy_(part, _without_leading_ones(operand, part.ndim))
     else:
-        part.fill_(operand)  # type: ignore[attr-defined]
+        check_number("index_put_", operand, part.dtype)
+        copy_operation(part, operand)
 
 
 def _is_single(value: Any) -> bool:

@@ -257,9 +257,9 @@ flip_operator = Operator("flip", lambda x, axes: build.flip(x, axes), pointwise=
 
 
 @public("joining")
-def flip(input: Tensor, *dims: Any) -> Tensor:  # noqa: A002
-    """Axes reversed, in new memory."""
-    axes = as_ints("flip", dims[0] if len(dims) == 1 else dims, "dims")
+def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:  # noqa: A002
+    """Axes reversed, in new memory: `flip(0, 1)` or `flip((0, 1))`."""
+    axes = as_ints("flip", dims if dims is not None else args[0] if len(args) == 1 else args, "dims")
     return flip_operator(input, axes=normalise_axes(axes, need_tensor("flip", input).ndim) if axes else ())
 
 

@@ -134,3 +134,14 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     if need_tensor("bucketize", boundaries, "boundaries", 2).ndim != 1:
         raise RuntimeError(f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
     return _search("bucketize", boundaries, input, right, out_int32)
+
+
+@public("indexing", kind="library", differentiable=False)
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:  # noqa: A002
+    """The first `size` positions of elements that are not zero, filled up with `fill_value`."""
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, but got {size}")
+    found = np.argwhere(host(need_tensor("nonzero_static", input), "nonzero_static"))[:size].astype(np.int64)
+    rows = np.full((size, input.ndim), fill_value, np.int64)
+    rows[: len(found)] = found
+    return copy_array(rows)

@@ -409,7 +409,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 @public("random", method=False, differentiable=False)
 def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: DType | None = None,
-    device: Any = None, requires_grad: bool = False, out: Tensor | None = None,
+    device: Any = None, requires_grad: bool = False, out: Tensor | None = None, layout: Any = None,
+    pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers; mean and std are numbers (with size) or tensors that broadcast."""
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):

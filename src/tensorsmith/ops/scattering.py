@@ -167,3 +167,36 @@ def scatter_reduce_(
 
 
 inplace_method("scatter_reduce", scatter_reduce_)
+
+
+# --- one position a slice ---------------------------------------------------------------------------------------------
+
+
+def _spread(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A vector of positions as one position an element of source."""
+    axis = normalise_axis(dim, x.ndim)
+    if index.ndim > 1:
+        raise IndexError("index_reduce(): Index is supposed to be a vector")
+    if not x.ndim:
+        return index.reshape(source.layout.shape)  # type: ignore[attr-defined]
+    shape = tuple(index.layout.numel if i == axis else 1 for i in range(x.ndim))
+    return index.reshape(shape).expand(source.layout.shape)  # type: ignore[attr-defined]
+
+
+@public("indexing", kind="library", out=True)
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True  # noqa: A002
+) -> Tensor:
+    """A copy in which slices of source that meet at a position of dim are reduced: prod, mean, amax or amin."""
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
+    positions = _spread(need_tensor("index_reduce", input), dim, index, source)
+    return scatter_reduce(input, dim, positions, source, reduce, include_self=include_self)
+
+
+inplace_method(
+    "index_reduce",
+    lambda self, dim, index, source, reduce, *, include_self=True: scatter_reduce_(
+        self, dim, _spread(self, dim, index, source), source, reduce, include_self=include_self
+    ),
+)

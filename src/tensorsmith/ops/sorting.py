@@ -212,7 +212,7 @@ def unique_consecutive(
     """The elements (or slices of an axis) without immediate repetitions."""
     values = host(need_tensor("unique_consecutive", input), "unique_consecutive")
     axis = None if dim is None else normalise_axis(dim, input.ndim)
-    rows = values.reshape(-1, 1) if axis is None else np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    rows = values.reshape(-1, 1) if axis is None else np.moveaxis(values, axis, 0).reshape(values.shape[axis], values.size // max(values.shape[axis], 1))
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(1)
     starts = np.flatnonzero(new)

@@ -508,6 +508,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
     axis = normalise_axis(dim, input.ndim)
     if input.layout.shape[axis] == 0:
         return ()
+    if input.layout.shape[axis] == 1:
+        return (select_operator(input, axis=axis, index=0),)
     return unbind_operator(input, axis=axis)
 
 
@@ -535,6 +537,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:  # no
 
 
 def _split(x: Tensor, sizes: tuple[int, ...], axis: int) -> tuple[Tensor, ...]:
+    if len(sizes) == 1:
+        return (slice_operator(x, axis=axis, start=0, length=sizes[0], step=1),)
     return split_operator(x, axis=axis, sizes=sizes) if sizes else ()
 
 

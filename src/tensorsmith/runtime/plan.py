@@ -59,10 +59,15 @@ class Plan:
             workspace = allocate(self.workspace_bytes)
             try:
                 self._run((*words, workspace))
+            except OverflowError:
+                raise self.overflow(words) from None
             finally:
                 free.append(workspace)
-        else:
+            return
+        try:
             self._run(words)
+        except OverflowError:
+            raise self.overflow(words) from None
 
     def _run(self, words: Sequence[int | float]) -> None:
         if profiler.active:
@@ -102,6 +107,11 @@ class Plan:
         found = self.steps[step]
         assert isinstance(found, KernelStep)
         raise found.error(code, [int(words[w]) + o for w, o in found.sources])
+
+    def overflow(self, words: Sequence[int | float]) -> OverflowError:
+        """The error for a run whose words include an int of more than 64 bits."""
+        found = next((w for w in words if isinstance(w, int) and not -(1 << 63) <= w < 1 << 63), "given")
+        return OverflowError(f"{self.name or 'plan'}: the int {found} does not fit into 64 bits")
 
     def describe(self) -> str:
         """Steps as text."""

@@ -135,7 +135,7 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
         raise NeedsBuffer(anchor.inputs[0])
     c = views.reshape(fusion.place(root), (batch, M, N))
     if c is None or (c.strides[2] != 1 and N > 1):
-        raise NotImplementedError("a matrix product cannot be written to a non-contiguous output")
+        raise NeedsBuffer(root)  # written contiguously, and copied from there
     names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
     from tensorsmith.targets.cpu.gemm import plan_matmul
 

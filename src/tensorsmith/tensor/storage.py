@@ -27,8 +27,11 @@ class Storage:
         self.owner: Any = None
 
     def __del__(self) -> None:
-        if self.free is not None:
-            self.free.append(self.ptr)
+        try:
+            if self.free is not None:
+                self.free.append(self.ptr)
+        except AttributeError:  # an exception came before the memory did
+            pass
 
     @classmethod
     def foreign(cls, ptr: int, nbytes: int, owner: Any) -> Storage:

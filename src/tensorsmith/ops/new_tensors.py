@@ -1,0 +1,98 @@
+"""Tensors made from other tensors (`x.new_zeros(...)`), and less common ways to make one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensorsmith.core.dtypes import DType, get_default_dtype
+from tensorsmith.core.layout import contiguous_strides
+from tensorsmith.ops import creation
+from tensorsmith.ops.conversion import clone
+from tensorsmith.ops.creation import check_device, shape_of
+from tensorsmith.ops.registry import TABLE, method, need_tensor, public
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _new(name: str, make: Any) -> None:
+    def function(
+        self: Tensor, *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+        layout: Any = None, pin_memory: bool = False,
+    ) -> Tensor:  # fmt: skip
+        return make(*size, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad)
+
+    function.__name__ = function.__qualname__ = "new_" + name
+    function.__doc__ = f"`{name}` in the dtype of this tensor."
+    setattr(Tensor, "new_" + name, function)
+
+
+for _name in ("zeros", "ones", "empty"):
+    _new(_name, getattr(creation, _name))
+
+
+@method()
+def new_full(
+    self: Tensor, size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of one value in the dtype of this tensor."""
+    return creation.full(size, fill_value, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad)
+
+
+@method()
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A copy of data in the dtype of this tensor."""
+    return creation.tensor(data, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad)
+
+
+@method()
+def new_empty_strided(
+    self: Tensor, size: Sequence[int], stride: Sequence[int], dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Uninitialised memory of given strides in the dtype of this tensor."""
+    return creation.empty_strided(
+        size, stride, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad
+    )
+
+
+@public("creation", method=False)
+def empty_permuted(
+    size: Sequence[int], physical_layout: Sequence[int], *, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Uninitialised memory whose axes lie in the order `physical_layout`, outermost first."""
+    shape = shape_of("empty_permuted", tuple(size))
+    if sorted(physical_layout) != list(range(len(shape))):
+        raise RuntimeError(
+            "Number of dimensions in size does not match the length of the physical_layout, or a dim is repeated: "
+            f"{list(physical_layout)} for {len(shape)} dimensions"
+        )
+    packed = contiguous_strides(tuple(shape[i] for i in physical_layout))
+    strides = [packed[list(physical_layout).index(i)] for i in range(len(shape))]
+    return creation.empty_strided(shape, strides, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@public("creation", method=False)
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, out: Tensor | None = None, layout: Any = None,
+) -> Tensor:  # fmt: skip
+    """base ** x for `steps` equally distant x from start to end."""
+    from tensorsmith.core.dtypes import float64
+
+    check_device(device)
+    exponents = creation.linspace(start, end, steps, dtype=float64)
+    found = (base**exponents).to(dtype or get_default_dtype())
+    return found.requires_grad_(True) if requires_grad else found
+
+
+def _fill(input: Tensor, value: Any) -> Tensor:  # noqa: A002
+    """A copy with one value everywhere."""
+    return clone(need_tensor("fill", input)).fill_(value)  # type: ignore[attr-defined]
+
+
+public("creation", name="fill", method=False)(_fill)
+TABLE["fill"].inplace = True

@@ -1,0 +1,309 @@
+"""Statistics and differences along axes, composed of other operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core.shapes import normalise_axis
+from tensorsmith.ops.creation import array_of, copy_array
+from tensorsmith.ops.indexing import host
+from tensorsmith.ops.joining import cat
+from tensorsmith.ops.reductions import norm, vector_norm_of
+from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.ops.sorting import sort
+from tensorsmith.tensor.tensor import Tensor
+
+# --- differences and areas --------------------------------------------------------------------------------------------
+
+
+@public("statistics", kind="composite")
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None  # noqa: A002
+) -> Tensor:
+    """Differences of neighbours along an axis, n times."""
+    if not need_tensor("diff", input).ndim:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    axis = normalise_axis(dim, input.ndim)
+    if n == 0:
+        return input.clone()  # type: ignore[attr-defined]
+    parts = [x for x in (prepend, input, append) if x is not None]
+    x = cat(parts, axis) if len(parts) > 1 else input
+    for _ in range(min(n, x.layout.shape[axis])):
+        extent = x.layout.shape[axis]
+        later, earlier = x.narrow(axis, 1, max(extent - 1, 0)), x.narrow(axis, 0, max(extent - 1, 0))  # type: ignore[attr-defined]
+        x = later != earlier if x.dtype.kind == "b" else later - earlier
+    return x
+
+
+def _spacings(x: Tensor | None, dx: float, extent: int, axis: int, y: Tensor) -> Any:
+    if x is None:
+        return dx
+    if x.ndim == 1 and y.ndim != 1:
+        if x.layout.shape[0] != extent:
+            raise RuntimeError(f"There must be one `x` value for each sample point: got {x.layout.shape[0]} for {extent}")
+        x = x.reshape(tuple(extent if i == axis else 1 for i in range(y.ndim)))  # type: ignore[attr-defined]
+    last = normalise_axis(axis - y.ndim, x.ndim) if x.ndim >= y.ndim - axis else axis
+    return diff(x, dim=last)
+
+
+def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    axis = normalise_axis(dim, y.ndim)
+    extent = y.layout.shape[axis]
+    left, right = y.narrow(axis, 0, extent - 1), y.narrow(axis, 1, extent - 1)  # type: ignore[attr-defined]
+    return (left + right) * _spacings(x, dx, extent, axis, y) / 2.0
+
+
+@public("statistics", method=False, kind="composite", aliases=("trapz",))
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
+    """The area under samples by the trapezoidal rule, at points x or at distance dx."""
+    axis = normalise_axis(dim, need_tensor("trapezoid", y, "y").ndim)
+    if y.layout.shape[axis] == 0:
+        return y.sum(axis)  # type: ignore[attr-defined]
+    return _areas(y, x, dx, dim).sum(dim)  # type: ignore[attr-defined]
+
+
+@public("statistics", method=False, kind="composite")
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
+    """The running area under samples by the trapezoidal rule."""
+    return _areas(need_tensor("cumulative_trapezoid", y, "y"), x, dx, dim).cumsum(dim)  # type: ignore[attr-defined]
+
+
+# --- moments of rows --------------------------------------------------------------------------------------------------
+
+
+@public("statistics", kind="composite")
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None  # noqa: A002
+) -> Tensor:
+    """The covariance matrix of variables in rows and observations in columns."""
+    if need_tensor("cov", input).ndim > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
+    rows = input.reshape((1, -1)) if input.ndim < 2 else input  # type: ignore[attr-defined]
+    count = rows.layout.shape[1]
+    weights = None
+    for which, w in (("fweights", fweights), ("aweights", aweights)):
+        if w is not None:
+            if w.layout.numel != count:
+                raise RuntimeError(f"cov(): expected {which} to have the same numel as there are observations in the input but got "
+                                   f"{w.layout.numel} != {count}")  # fmt: skip
+            weights = w if weights is None else weights * w
+    total: Any = count if weights is None else weights.sum()  # type: ignore[attr-defined]
+    if weights is None:
+        average = rows.sum(1, keepdim=True) / count
+    else:
+        average = (rows * weights).sum(1, keepdim=True) / total
+    if weights is None:
+        norm_factor: Any = max(count - correction, 0)
+    elif aweights is None or correction == 0:
+        norm_factor = (total - correction).clamp(min=0)
+    else:
+        norm_factor = (total - correction * (weights * aweights).sum() / total).clamp(min=0)
+    around = rows - average
+    other = around if weights is None else around * weights
+    found = (around @ other.to(around.dtype).t()) / norm_factor
+    return found.squeeze()  # type: ignore[attr-defined]
+
+
+@public("statistics", kind="composite")
+def corrcoef(input: Tensor) -> Tensor:  # noqa: A002
+    """The matrix of correlation coefficients of variables in rows."""
+    if need_tensor("corrcoef", input).ndim > 2:
+        raise RuntimeError(
+            f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions"
+        )
+    c = cov(input)
+    if not c.ndim:
+        return c / c
+    deviation = c.diagonal().sqrt()  # type: ignore[attr-defined]
+    return (c / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1, 1)
+
+
+# --- quantiles --------------------------------------------------------------------------------------------------------
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _quantiles(name: str, skip_nan: bool) -> None:
+    def function(
+        input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"  # noqa: A002
+    ) -> Tensor:
+        x = need_tensor(name, input)
+        if x.dtype.name not in ("float32", "float64"):
+            raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
+        if interpolation not in _INTERPOLATIONS:
+            raise RuntimeError(
+                f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"
+            )
+        if not x.layout.numel:
+            raise RuntimeError(f"{name}() input tensor must be non-empty")
+        wanted = host(q, name) if isinstance(q, Tensor) else np.asarray(float(q))
+        if wanted.ndim > 1:
+            raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
+        if ((wanted < 0) | (wanted > 1)).any():
+            raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+        flat = x.reshape((-1,)) if dim is None else x  # type: ignore[attr-defined]
+        axis = 0 if dim is None else normalise_axis(dim, x.ndim)
+        if not flat.ndim:
+            flat = flat.reshape((1,))
+        rows = sort(flat, axis).values.transpose(axis, -1)  # type: ignore[attr-defined]
+        values = array_of(rows.detach())
+        nan = np.isnan(values).sum(-1, keepdims=True)
+        size = rows.layout.shape[-1]
+        ranks = wanted.reshape(-1) * np.maximum(size - nan - 1, 0) if skip_nan else wanted.reshape(-1) * (size - 1) + 0.0 * nan
+        if not skip_nan:
+            ranks = np.where(nan > 0, size - 1, ranks)  # NaN sorts last, and the quantile of a row with NaN is NaN
+        ranks = _rounded(ranks, interpolation)
+        low = np.floor(ranks).astype(np.int64)
+        high = np.ceil(ranks).astype(np.int64)
+        below, above = rows.gather(-1, copy_array(low)), rows.gather(-1, copy_array(high))
+        if interpolation == "midpoint":
+            found = (below + above) / 2
+        else:
+            weight = copy_array((ranks - low).astype(x.dtype.numpy))
+            if interpolation == "linear" and isinstance(q, Tensor) and q.layout.tracked:
+                scale = np.where(nan > 0, 0, size - 1) if not skip_nan else np.maximum(size - nan - 1, 0)
+                weight = weight + (q - q.detach()) * copy_array(scale.astype(x.dtype.numpy))  # type: ignore[attr-defined]
+            found = below.lerp(above, weight)
+        return _placed(found, x, axis, dim, keepdim, wanted.ndim == 0)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
+        f"Quantiles q of all elements or along an axis{', without NaN' if skip_nan else '; NaN where there is one'}."
+    )
+    public("statistics", kind="composite")(function)
+
+
+def _rounded(ranks: np.ndarray, interpolation: str) -> np.ndarray:
+    if interpolation == "lower":
+        return np.floor(ranks)
+    if interpolation == "higher":
+        return np.ceil(ranks)
+    return np.round(ranks) if interpolation == "nearest" else ranks
+
+
+def _placed(found: Tensor, x: Tensor, axis: int, dim: int | None, keepdim: bool, scalar: bool) -> Tensor:
+    """Quantiles, which stand last, moved to the front, and the reduced axis given back or dropped."""
+    if dim is None:
+        found = found.reshape((*(1,) * x.ndim, -1)) if keepdim else found  # type: ignore[attr-defined]
+        front = found.movedim(-1, 0)  # type: ignore[attr-defined]
+        return front.squeeze(0) if scalar else front
+    whole = found.transpose(axis, -1) if x.ndim else found  # type: ignore[attr-defined]
+    if scalar:
+        return whole if keepdim and x.ndim else whole.squeeze(axis if x.ndim else 0)
+    front = whole.unsqueeze(0).transpose(0, axis + 1) if x.ndim else whole
+    return front if keepdim or not x.ndim else front.squeeze(axis + 1)
+
+
+_quantiles("quantile", False)
+_quantiles("nanquantile", True)
+
+# --- distances --------------------------------------------------------------------------------------------------------
+
+
+@public("statistics", kind="composite")
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:  # noqa: A002
+    """The p-norm of the difference."""
+    need_tensor("dist", input)
+    return norm(input - need_tensor("dist", other, "other", 2), p)  # type: ignore[operator]
+
+
+@public("statistics", kind="composite")
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:  # noqa: A002
+    """Slices of an axis whose p-norm is above maxnorm scaled down to it."""
+    axis = normalise_axis(dim, need_tensor("renorm", input).ndim)
+    if p <= 0:
+        raise RuntimeError("renorm: non-positive norm not supported")
+    if maxnorm < 0:
+        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+    others = [i for i in range(input.ndim) if i != axis]
+    size = vector_norm_of(input, float(p), others, True, None)
+    factor = (maxnorm / (size + 1e-7)).masked_fill(size <= maxnorm, 1.0)
+    return input * factor
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------
+
+
+@public("statistics", kind="library", differentiable=False, out=True)
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+    """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
+    values = host(need_tensor("histc", input), "histc")
+    if bins <= 0:
+        raise RuntimeError(f"bins must be > 0, but got {bins}")
+    low, high = float(min), float(max)
+    if low == high and values.size:
+        low, high = float(values.min()), float(values.max())
+    if low == high:
+        low, high = low - 1, high + 1
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError("max must be larger than min")
+    inside = values[(values >= low) & (values <= high)].astype(np.float64)
+    place = np.minimum(((inside - low) / (high - low) * bins).astype(np.int64), bins - 1)
+    return copy_array(np.bincount(place, minlength=bins).astype(input.dtype.numpy))
+
+
+def _gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> list[Tensor]:  # noqa: A002
+    """Estimates of the derivative along axes by central differences, one tensor an axis."""
+    x = need_tensor("gradient", input)
+    axes = range(x.ndim) if dim is None else [normalise_axis(d, x.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+    axes = list(axes)
+    given = spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
+    if len(given) != len(axes):
+        raise RuntimeError(
+            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {len(axes)}, but got a list of "
+            f"length {len(given)}".removeprefix("torch.")
+        )
+    if edge_order not in (1, 2):
+        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.".removeprefix("torch."))
+    results = []
+    for axis, step in zip(axes, given):
+        extent = x.layout.shape[axis]
+        if extent < edge_order + 1:
+            raise RuntimeError(
+                "torch.gradient expected each dimension size to be at least edge_order+1".removeprefix("torch.")
+            )
+        results.append(_derivative(x, axis, extent, step, edge_order))
+    return results
+
+
+public("statistics", name="gradient", method=False, kind="composite")(_gradient)
+
+
+def _derivative(x: Tensor, axis: int, extent: int, step: Any, edge_order: int) -> Tensor:
+    def at(start: int, length: int) -> Tensor:
+        return x.narrow(axis, start, length)  # type: ignore[attr-defined]
+
+    shape = tuple(-1 if i == axis else 1 for i in range(x.ndim))
+    if isinstance(step, Tensor):
+        gaps = diff(step, dim=0)
+        before, after = gaps.narrow(0, 0, extent - 2).reshape(shape), gaps.narrow(0, 1, extent - 2).reshape(shape)  # type: ignore[attr-defined]
+        first, last = gaps[0], gaps[extent - 2]
+        second, next_to_last = (gaps[1], gaps[extent - 3]) if extent > 2 else (first, last)
+    else:
+        h = 1.0 if step is None else step
+        before = after = first = last = second = next_to_last = h
+    inner = at(2, extent - 2) * (before / (after * (before + after))) + at(1, extent - 2) * (
+        (after - before) / (before * after)
+    ) - at(0, extent - 2) * (after / (before * (before + after)))
+    if edge_order == 1:
+        low, high = (at(1, 1) - at(0, 1)) / first, (at(extent - 1, 1) - at(extent - 2, 1)) / last
+    else:
+        low = _edge(at(0, 1), at(1, 1), at(2, 1), first, second)
+        high = -_edge(at(extent - 1, 1), at(extent - 2, 1), at(extent - 3, 1), last, next_to_last)
+    return cat([low, inner, high], axis)
+
+
+def _edge(a: Tensor, b: Tensor, c: Tensor, near: Any, far: Any) -> Tensor:
+    """The one-sided derivative of second order at a, from b at distance near and c beyond at distance far."""
+    return (
+        a * (-(2.0 * near + far) / (near * (near + far))) + b * ((near + far) / (near * far))
+        - c * (near / (far * (near + far)))
+    )
+

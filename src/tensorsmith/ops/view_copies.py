@@ -1,0 +1,132 @@
+"""Views as copies, and copies with one view written over: `select_scatter` and its kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorsmith.core.shapes import broadcast_shapes
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ops import views
+from tensorsmith.ops.conversion import contiguous_operator
+from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _copied(name: str, view: Callable[..., Any]) -> None:
+    def function(input: Tensor, *args: Any, **keywords: Any) -> Any:  # noqa: A002
+        found = view(need_tensor(name, input), *args, **keywords)
+        if isinstance(found, tuple):
+            return tuple([contiguous_operator(x) for x in found])
+        return contiguous_operator(found)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{name.removesuffix('_copy')}`, in new memory."
+    public("views", kind="composite", method=name in ("narrow_copy",))(function)
+
+
+def _slice(x: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor:
+    from tensorsmith.core.shapes import normalise_axis
+
+    axis = normalise_axis(dim, x.ndim)
+    first, last, step = slice(start, end, step).indices(x.layout.shape[axis])
+    length = max(-(-(last - first) // step), 0)
+    return views.slice_operator(x, axis=axis, start=first, length=length, step=step)
+
+
+for _name, _view in {
+    "expand_copy": views.expand, "diagonal_copy": views.diagonal, "as_strided_copy": views.as_strided,
+    "narrow_copy": views.narrow, "view_copy": views.view, "permute_copy": views.permute,
+    "split_with_sizes_copy": views.split_with_sizes, "unbind_copy": views.unbind, "unfold_copy": views.unfold,
+    "squeeze_copy": views.squeeze, "unsqueeze_copy": views.unsqueeze, "transpose_copy": views.transpose,
+    "t_copy": views.t, "select_copy": views.select, "alias_copy": lambda x: x,
+    "slice_copy": lambda x, dim=0, start=None, end=None, step=1: _slice(x, dim, start, end, step),
+}.items():  # fmt: skip
+    _copied(_name, _view)
+
+public("views", name="unsafe_chunk", kind="view")(views.chunk)
+public("views", name="unsafe_split", kind="view")(views._split_any)
+
+
+def _written(name: str, view: Callable[..., Tensor], what: str) -> None:
+    def function(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:  # noqa: A002
+        result = need_tensor(name, input).clone()  # type: ignore[attr-defined]
+        part = view(result, *args, **keywords)
+        if part.layout.shape != need_tensor(name, src, "src", 2).layout.shape:
+            raise RuntimeError(
+                f"{name}: expected src to have a size equal to the slice of self. src size = {list(src.layout.shape)}, slice "
+                f"size = {list(part.layout.shape)}"
+            )
+        part.copy_(src)  # type: ignore[attr-defined]
+        return result
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"A copy with {what} written over by src."
+    public("views", kind="composite")(function)
+
+
+_written("select_scatter", views.select, "one position of an axis")
+_written("diagonal_scatter", views.diagonal, "a diagonal")
+_written("as_strided_scatter", views.as_strided, "the elements of given strides")
+_written(
+    "slice_scatter", lambda x, dim=0, start=None, end=None, step=1: _slice(x, dim, start, end, step), "a slice of an axis"
+)
+sum_to_size_operator = Operator("sum_to_size", lambda x, shape: build.sum_to(x, shape))
+
+
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """Summed over the axes along which `size` was broadcast: the inverse of expand."""
+    shape = views._shape("sum_to_size", size)
+    if broadcast_shapes(shape, self.layout.shape) != self.layout.shape:
+        raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(self.layout.shape)}}}.")
+    return sum_to_size_operator(self, shape=shape)
+
+
+Tensor.sum_to_size = sum_to_size  # type: ignore[attr-defined]
+
+
+@public("views", kind="composite")
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:  # noqa: A002
+    """Every combination of r elements of a vector, one a row."""
+    import itertools
+
+    import numpy as np
+
+    from tensorsmith.ops.creation import copy_array
+
+    if need_tensor("combinations", input).ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.layout.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = np.array(list(choose(range(input.layout.numel), r)), np.int64).reshape(-1, r)
+    if r == 0:
+        return input.new_empty((0,))  # type: ignore[attr-defined]
+    return input[copy_array(rows)]
+
+
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Another shape over the same storage, which grows where it is too small; new elements hold anything."""
+    import ctypes
+
+    from tensorsmith.core.layout import layout_of
+    from tensorsmith.tensor.storage import Storage
+
+    if self.layout.tracked:
+        raise RuntimeError("cannot resize variables that require grad")
+    shape = views._shape("resize_", sizes)
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    layout = layout_of(self.layout.dtype, shape)
+    offset = self.ptr - self.storage.ptr
+    if layout.nbytes + offset > self.storage.nbytes:
+        storage = Storage(layout.nbytes + offset)
+        ctypes.memmove(storage.ptr, self.storage.ptr, self.storage.nbytes)
+        self.storage, self.ptr = storage, storage.ptr + offset
+    self.layout = layout
+    return self
+
+
+Tensor.resize_ = resize_  # type: ignore[attr-defined]
+Tensor.resize_as_ = lambda self, other, memory_format=None: resize_(self, other.layout.shape)  # type: ignore[attr-defined]

@@ -1,0 +1,132 @@
+"""batch_norm, group_norm and instance_norm against PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from network_oracle import compare, numbers, same_error, torch
+
+import tensorsmith as ts
+from tensorsmith.nn import functional as F  # noqa: N812 - as users import it
+
+TF = torch.nn.functional
+RANDOM = np.random.default_rng(10)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 5), (2, 4, 3, 2), (2, 1, 3, 2, 2), (1, 4, 7)])
+@pytest.mark.parametrize("parameters", [0, 1, 2])
+def test_batch_norm_while_training(shape: tuple[int, ...], parameters: int):
+    operands = [normal(*shape) * 2 + 1, *(normal(shape[1]) for _ in range(parameters))]
+    compare(
+        lambda x, *p: F.batch_norm(x, None, None, *p, training=True),
+        lambda x, *p: TF.batch_norm(x, None, None, *p, training=True),
+        *operands,
+        tolerance=1e-9,
+    )
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 5), (2, 4, 3, 2)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_running_statistics(shape: tuple[int, ...], dtype: str):
+    x, mean, variance = normal(*shape), normal(4), RANDOM.uniform(0.5, 2, 4)
+    mine = [ts.tensor(a, dtype=getattr(ts, dtype)) for a in (x, mean, variance)]
+    theirs = [torch.tensor(a, dtype=getattr(torch, dtype)) for a in (x, mean, variance)]
+    for _ in range(2):
+        y, expected = (
+            F.batch_norm(*mine, training=True, momentum=0.3),
+            TF.batch_norm(*theirs, training=True, momentum=0.3),
+        )
+        for a, b in zip((y, *mine), (expected, *theirs)):
+            np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-5 if dtype == "float32" else 1e-11, atol=1e-5)
+    assert mine[1]._version == 2
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 5), (2, 4, 3, 2)])
+def test_batch_norm_in_evaluation(shape: tuple[int, ...]):
+    operands = [normal(*shape), normal(4), RANDOM.uniform(0.5, 2, 4), normal(4), normal(4)]
+    compare(F.batch_norm, TF.batch_norm, *operands, track=[True, False, False, True, True])
+    compare(F.batch_norm, TF.batch_norm, *operands[:3], track=[True, False, False])
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((3, 4), 2), ((3, 4, 5), 2), ((3, 4, 5), 4), ((2, 6, 3, 2), 3), ((2, 4, 3), 1)]
+)
+@pytest.mark.parametrize("parameters", [0, 1, 2])
+def test_group_norm(shape: tuple[int, ...], groups: int, parameters: int):
+    operands = [normal(*shape) * 2 + 1, *(normal(shape[1]) for _ in range(parameters))]
+    compare(
+        lambda x, *p: F.group_norm(x, groups, *p), lambda x, *p: TF.group_norm(x, groups, *p), *operands, tolerance=1e-9
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 4, 3, 2)])
+@pytest.mark.parametrize("parameters", [False, True])
+def test_instance_norm(shape: tuple[int, ...], parameters: bool):
+    operands = [normal(*shape), *((normal(4), normal(4)) if parameters else ())]
+    compare(
+        lambda x, *p: F.instance_norm(x, None, None, *p),
+        lambda x, *p: TF.instance_norm(x, None, None, *p),
+        *operands,
+        tolerance=1e-9,
+    )
+
+
+def test_instance_norm_with_running_statistics():
+    x, mean, variance = normal(3, 4, 5), normal(4), RANDOM.uniform(0.5, 2, 4)
+    mine, theirs = (
+        [ts.tensor(a, dtype=ts.float64) for a in (x, mean, variance)],
+        [torch.tensor(a) for a in (x, mean, variance)],
+    )
+    for flag in (True, False):
+        y, expected = F.instance_norm(*mine, use_input_stats=flag), TF.instance_norm(*theirs, use_input_stats=flag)
+        for a, b in zip((y, *mine), (expected, *theirs)):
+            np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_dtypes(dtype: str):
+    x, w, b = normal(8, 6, 10), normal(6), normal(6)
+    tolerance = {"float32": 5e-5, "float16": 1e-2, "bfloat16": 6e-2}[dtype]
+    compare(lambda *p: F.group_norm(p[0], 3, *p[1:]), lambda *p: TF.group_norm(p[0], 3, *p[1:]), x, w, b, dtype=dtype,
+            gradients=1, tolerance=tolerance)  # fmt: skip
+    compare(lambda *p: F.batch_norm(p[0], None, None, *p[1:], training=True),
+            lambda *p: TF.batch_norm(p[0], None, None, *p[1:], training=True), x, w, b, dtype=dtype, gradients=1,
+            tolerance=tolerance)  # fmt: skip
+
+
+def test_refused_as_pytorch_does():
+    x, other = ts.zeros(2, 4, 3), torch.zeros(2, 4, 3)
+    same_error(lambda: F.batch_norm(x, None, None), lambda: TF.batch_norm(other, None, None))
+    same_error(
+        lambda: F.batch_norm(x, ts.zeros(3), ts.zeros(4)), lambda: TF.batch_norm(other, torch.zeros(3), torch.zeros(4))
+    )
+    same_error(
+        lambda: F.batch_norm(x, None, None, training=True, eps=0.0),
+        lambda: TF.batch_norm(other, None, None, training=True, eps=0.0),
+    )
+    same_error(lambda: F.group_norm(x, 3), lambda: TF.group_norm(other, 3))
+    same_error(lambda: F.group_norm(x, 2, ts.ones(3)), lambda: TF.group_norm(other, 2, torch.ones(3)))
+    same_error(lambda: F.group_norm(ts.ones(4), 2), lambda: TF.group_norm(torch.ones(4), 2))
+    same_error(lambda: F.group_norm(ts.ones(1, 4), 4), lambda: TF.group_norm(torch.ones(1, 4), 4))
+    same_error(
+        lambda: F.instance_norm(x, use_input_stats=False), lambda: TF.instance_norm(other, use_input_stats=False)
+    )
+    with pytest.raises(ValueError, match="more than 1 value per channel when training"):
+        F.batch_norm(ts.zeros(1, 4), None, None, training=True)
+    with pytest.raises(ValueError, match="more than 1 spatial element when training"):
+        F.instance_norm(ts.zeros(2, 4, 1))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 4, 3, 2), (1, 3, 2, 2, 2)])
+def test_local_response_norm(size: int, shape: tuple[int, ...]):
+    compare(F.local_response_norm, TF.local_response_norm, normal(*shape), size=size, alpha=0.5, k=0.7)
+
+
+def test_local_response_norm_needs_three_axes():
+    with pytest.raises(ValueError, match="Expected 3D or higher"):
+        F.local_response_norm(ts.zeros(2, 3), 2)
