@@ -7,7 +7,7 @@ where its *category* (bool < integer < floating < complex) is higher.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import ml_dtypes
 import numpy as np

@@ -38,4 +38,10 @@ def call(operation: Operation, operands: Sequence[Any], attrs: dict[str, Any]) -
     return entry(*operands)
 
 
+def _run(self: Operation, *operands: Any, **attrs: Any) -> Any:
+    return call(self, operands, attrs)
+
+
+Operation.__call__ = _run  # type: ignore[method-assign]
+
 __all__ = ["FAST", "NUMBERS", "call", "kind_of", "remember"]

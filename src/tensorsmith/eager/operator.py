@@ -74,9 +74,8 @@ class Operation:
         return None
 
     def __call__(self, *operands: Any, **attrs: Any) -> Any:
-        from tensorsmith.eager.dispatch import call
-
-        return call(self, operands, attrs)
+        """Run on tensors and Python numbers: `dispatch.call`, which is put here when that module is loaded."""
+        raise NotImplementedError("operations run once tensorsmith.eager.dispatch is imported")
 
     def __repr__(self) -> str:
         return f"<operator {self.name}>"

@@ -89,8 +89,8 @@ def launch_entry(
     ]
     names = {
         "pop": free.pop, "free": free, "allocate": allocate, "nbytes": nbytes, "Storage": Storage, "launch": launch,
-        "recipe": step.recipe.address, "keep": step, "fail": plan.fail, "overflow": plan.overflow, "new": object.__new__, "Tensor": Tensor,
-        "layout": layout,
+        "recipe": step.recipe.address, "keep": step, "fail": plan.fail, "overflow": plan.overflow, "layout": layout,
+        "new": object.__new__, "Tensor": Tensor,
     }  # fmt: skip
     return _finish(body, len(is_tensor), names, layout, program, needs)
 
@@ -102,14 +102,15 @@ def view_entry(
     body = [
         "tensor = new(Tensor)",
         f"storage = tensor.storage = a{source}.storage",
-        f"tensor.ptr = a{source}.ptr" + (f" + {offset_bytes}" if offset_bytes else ""),
+        f"tensor.ptr = a{source}.ptr" + (" + offset" if offset_bytes else ""),
         f"base = a{source}.base",
         f"tensor.base = a{source} if base is None else base",
         "tensor.stamp = storage.version",
         "tensor.output_number = 0",
         "tensor.state = None",
     ]
-    return _finish(body, count, {"new": object.__new__, "Tensor": Tensor, "layout": layout}, layout, program, needs)
+    names = {"new": object.__new__, "Tensor": Tensor, "layout": layout, "offset": offset_bytes}
+    return _finish(body, count, names, layout, program, needs)
 
 
 def _finish(

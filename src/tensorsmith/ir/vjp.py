@@ -88,9 +88,12 @@ def vjp(
                 gradients[node] = _fit(part, node)
 
     if given and override is None:  # a function that is flat everywhere has a gradient: zero
-        live = set(graph.live_nodes())
+        reached = {graph.outputs[i] for i in given}
+        for node in reversed(graph.live_nodes()):
+            if node in reached:
+                reached.update(node.inputs)
         for node in graph.inputs:
-            if node in active and node in live and node not in gradients:
+            if node in active and node in reached and node not in gradients:
                 gradients[node] = full(work, node.shape, 0, node.dtype)
 
     distinct: dict[Node, int] = {}
