@@ -149,9 +149,7 @@ def test_glu(shape: tuple[int, ...]):
     compare(F.glu, TF.glu, array, dtype="float16", gradients=1)
 
 
-@pytest.mark.parametrize(
-    ("shape", "weights"), [((5,), 1), ((2, 3), 3), ((2, 3, 4), 3), ((2, 3), 1), ((), 1), ((0, 3), 3)]
-)
+@pytest.mark.parametrize(("shape", "weights"), [((5,), 1), ((2, 3), 3), ((2, 3, 4), 3), ((2, 3), 1), ((), 1), ((0, 3), 3)])
 def test_prelu(shape: tuple[int, ...], weights: int):
     compare(F.prelu, TF.prelu, RANDOM.standard_normal(shape), RANDOM.standard_normal(weights))
 

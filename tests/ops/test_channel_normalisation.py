@@ -52,15 +52,11 @@ def test_batch_norm_in_evaluation(shape: tuple[int, ...]):
     compare(F.batch_norm, TF.batch_norm, *operands[:3], track=[True, False, False])
 
 
-@pytest.mark.parametrize(
-    ("shape", "groups"), [((3, 4), 2), ((3, 4, 5), 2), ((3, 4, 5), 4), ((2, 6, 3, 2), 3), ((2, 4, 3), 1)]
-)
+@pytest.mark.parametrize(("shape", "groups"), [((3, 4), 2), ((3, 4, 5), 2), ((3, 4, 5), 4), ((2, 6, 3, 2), 3), ((2, 4, 3), 1)])
 @pytest.mark.parametrize("parameters", [0, 1, 2])
 def test_group_norm(shape: tuple[int, ...], groups: int, parameters: int):
     operands = [normal(*shape) * 2 + 1, *(normal(shape[1]) for _ in range(parameters))]
-    compare(
-        lambda x, *p: F.group_norm(x, groups, *p), lambda x, *p: TF.group_norm(x, groups, *p), *operands, tolerance=1e-9
-    )
+    compare(lambda x, *p: F.group_norm(x, groups, *p), lambda x, *p: TF.group_norm(x, groups, *p), *operands, tolerance=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 5), (2, 4, 3, 2)])
@@ -101,9 +97,7 @@ def test_dtypes(dtype: str):
 def test_refused_as_pytorch_does():
     x, other = ts.zeros(2, 4, 3), torch.zeros(2, 4, 3)
     same_error(lambda: F.batch_norm(x, None, None), lambda: TF.batch_norm(other, None, None))
-    same_error(
-        lambda: F.batch_norm(x, ts.zeros(3), ts.zeros(4)), lambda: TF.batch_norm(other, torch.zeros(3), torch.zeros(4))
-    )
+    same_error(lambda: F.batch_norm(x, ts.zeros(3), ts.zeros(4)), lambda: TF.batch_norm(other, torch.zeros(3), torch.zeros(4)))
     same_error(
         lambda: F.batch_norm(x, None, None, training=True, eps=0.0),
         lambda: TF.batch_norm(other, None, None, training=True, eps=0.0),
@@ -112,9 +106,7 @@ def test_refused_as_pytorch_does():
     same_error(lambda: F.group_norm(x, 2, ts.ones(3)), lambda: TF.group_norm(other, 2, torch.ones(3)))
     same_error(lambda: F.group_norm(ts.ones(4), 2), lambda: TF.group_norm(torch.ones(4), 2))
     same_error(lambda: F.group_norm(ts.ones(1, 4), 4), lambda: TF.group_norm(torch.ones(1, 4), 4))
-    same_error(
-        lambda: F.instance_norm(x, use_input_stats=False), lambda: TF.instance_norm(other, use_input_stats=False)
-    )
+    same_error(lambda: F.instance_norm(x, use_input_stats=False), lambda: TF.instance_norm(other, use_input_stats=False))
     with pytest.raises(ValueError, match="more than 1 value per channel when training"):
         F.batch_norm(ts.zeros(1, 4), None, None, training=True)
     with pytest.raises(ValueError, match="more than 1 spatial element when training"):

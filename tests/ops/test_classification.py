@@ -101,9 +101,7 @@ def test_other_layouts():
     for x in (normal(5, 4).T, normal(8, 10)[::2, ::2]):
         compare(F.cross_entropy, TF.cross_entropy, x, labels)
         compare(F.nll_loss, TF.nll_loss, x, labels)
-    compare(
-        F.cross_entropy, TF.cross_entropy, normal(2, 3, 4, 5).transpose(0, 3, 1, 2), RANDOM.integers(0, 5, (2, 3, 4))
-    )
+    compare(F.cross_entropy, TF.cross_entropy, normal(2, 3, 4, 5).transpose(0, 3, 1, 2), RANDOM.integers(0, 5, (2, 3, 4)))
 
 
 def test_far_out():
@@ -129,9 +127,7 @@ def test_few_kernels(mode: str):
     names = [step.name for step in plan_for(operator, program, kinds).steps]
     assert len(names) == (3 if mode == "none" else 4), names  # label, its value, the rows, the end
     backward = program.backward((True, False), (True,))
-    given = [kinds[w.number] for w in backward.saved] + [
-        ts.zeros(64).layout if mode == "none" else ts.tensor(0.0).layout
-    ]
+    given = [kinds[w.number] for w in backward.saved] + [ts.zeros(64).layout if mode == "none" else ts.tensor(0.0).layout]
     plan = plan_for(backward, backward.program(given, {}), given)
     assert len(plan.steps) == (2 if mode == "mean" else 1)  # the count of labels, the rows
 
@@ -164,9 +160,7 @@ def test_nll_loss_refuses(labels: list):
 
 
 def test_nll_loss_refuses_no_classes():
-    same_error(
-        lambda: F.nll_loss(ts.tensor(1.0), ts.tensor(0)), lambda: TF.nll_loss(torch.tensor(1.0), torch.tensor(0))
-    )
+    same_error(lambda: F.nll_loss(ts.tensor(1.0), ts.tensor(0)), lambda: TF.nll_loss(torch.tensor(1.0), torch.tensor(0)))
 
 
 def test_a_label_out_of_range_changes_nothing_and_later_calls_work():

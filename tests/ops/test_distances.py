@@ -64,6 +64,12 @@ def test_dtypes(dtype: str):
     compare(F.cosine_similarity, TF.cosine_similarity, x, y, dtype=dtype, gradients=1, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("p", [2.0, 1.0, 3.0, 0.0, float("inf")])
+def test_pdist(p: float):
+    for shape in ((4, 3), (1, 3), (2, 5)):
+        compare(F.pdist, TF.pdist, normal(*shape), p=p, gradients=1)
+
+
 def test_each_way_is_one_kernel():
     layout = ts.zeros(32, 64).layout
     cases = [("normalize", 1, {"axis": 1, "eps": 1e-12}), ("cosine_similarity", 2, {"dim": 1, "eps": 1e-8}),

@@ -86,9 +86,7 @@ def test_kl_div_of_zeros():
 @pytest.mark.parametrize("mode", MODES)
 def test_binary_cross_entropy(mode: str):
     for shape in ((3, 5), (), (2, 3, 4), (0,)):
-        compare(
-            F.binary_cross_entropy, TF.binary_cross_entropy, chance(*shape), chance(*shape), reduction=mode, gradients=1
-        )
+        compare(F.binary_cross_entropy, TF.binary_cross_entropy, chance(*shape), chance(*shape), reduction=mode, gradients=1)
         compare(F.binary_cross_entropy, TF.binary_cross_entropy, chance(*shape), chance(*shape), reduction=mode,
                 track=[True, False])  # fmt: skip
     for weight in (chance(3, 5), chance(5), chance(3, 1)):

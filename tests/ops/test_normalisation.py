@@ -36,9 +36,7 @@ def normal(*shape: int) -> np.ndarray:
 def test_layer_norm(shape: tuple[int, ...], axes: int, parameters: int):
     inner = shape[len(shape) - axes :]
     operands = [normal(*shape) * 3 + 2, *(normal(*inner) for _ in range(parameters))]
-    compare(
-        lambda x, *p: F.layer_norm(x, inner, *p), lambda x, *p: TF.layer_norm(x, inner, *p), *operands, tolerance=1e-9
-    )
+    compare(lambda x, *p: F.layer_norm(x, inner, *p), lambda x, *p: TF.layer_norm(x, inner, *p), *operands, tolerance=1e-9)
 
 
 def test_layer_norm_with_bias_only():

@@ -28,9 +28,7 @@ def test_values_and_gradients(name: str, shape: tuple[int, ...]):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_dtypes(name: str, dtype: str, dim: int):
-    compare(
-        getattr(F, name), getattr(TF, name), RANDOM.standard_normal((40, 130)) * 4, dtype=dtype, dim=dim, gradients=1
-    )
+    compare(getattr(F, name), getattr(TF, name), RANDOM.standard_normal((40, 130)) * 4, dtype=dtype, dim=dim, gradients=1)
 
 
 def test_other_layouts():

@@ -69,7 +69,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_agree(name: str) -> None:
-    agree(VIEWS[name], ARRAY)
+    agree(VIEWS[name], ARRAY, views="copies" not in name)
 
 
 @pytest.mark.parametrize("name", ["view", "select", "diagonal", "unbind", "narrow", "as_strided", "unfold", "T"])
@@ -96,8 +96,8 @@ def test_a_reshape_is_a_view_exactly_where_pytorch_makes_one(shape: list[int], r
     cut = random.randint(0, len(factors))
     target = (math.prod(factors[:cut]), *factors[cut:])
     array = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
-    agree(lambda L, x: x.permute(axes).reshape(target), array, strides=True)
-    agree(lambda L, x: x.permute(axes).view(target), array)
+    agree(lambda L, x: x.permute(axes).reshape(target), array, views=True)
+    agree(lambda L, x: x.permute(axes).view(target), array, views=True)
 
 
 def test_dtypes_of_views() -> None:

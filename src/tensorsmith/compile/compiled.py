@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tensorsmith.compile.tracer import Current, TracedStorage, TraceError, Tracer
+from tensorsmith.core.dtypes import get_default_dtype
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided, extent
 from tensorsmith.eager.operator import Operation, Program
@@ -76,10 +77,10 @@ class _Traced(Operation):
 
     def __init__(self, name: str, tracer: Tracer) -> None:
         self.name = name
-        self.graph = tracer.graph
+        self._program = Program(self, tracer.graph, {}, f"Compiled{name.title()}Backward")
 
     def program(self, kinds: Sequence[Any], attrs: dict[str, Any]) -> Program:
-        return Program(self, self.graph, {}, f"Compiled{self.name.title()}Backward")
+        return self._program
 
 
 class Specialisation:
@@ -89,7 +90,11 @@ class Specialisation:
         self.tracer = tracer = Tracer()
         stand_ins = [self.stand_in(t) for t in arguments]
         with tracer:
-            results = self.trace(function, nest, stand_ins)
+            try:
+                results = self.trace(function, nest, stand_ins)
+            except BaseException:
+                tracer.undo()
+                raise
             self.collect(arguments, stand_ins, results)
             while results:  # let go of the recorded graph: real results take their place
                 results.pop().node = None
@@ -157,12 +162,7 @@ class Specialisation:
                 memory = self.memory_of(grad, stand_ins, number_of)
                 self.grads.append((leaf, self.output(tracer.value(grad), outputs), memory))
         self.had_grad = [(leaf, before is not None) for leaf, before in tracer.captured if id(leaf) not in tracer.grad_set]
-        for leaf, before in tracer.captured:
-            if leaf.state is not None:
-                leaf.state.grad = before
-        for current in tracer.storages.values():  # the trace itself wrote nothing
-            if current.owner is not None and current.writes:
-                current.storage.version -= current.writes
+        tracer.undo()
         graph.outputs = tuple(outputs)
 
     def memory_of(self, tensor: Tensor, stand_ins: list[Tensor], number_of: dict[int, int]) -> Memory:
@@ -365,8 +365,12 @@ class Compiled:
         if modes.tracer is not None:
             return self.function(*args, **kwargs)
         tensors, nest = flatten((args, kwargs))
-        key = (tuple(t.layout for t in tensors), _alias_pattern(tensors), _hashable(nest), modes.grad)
-        known = self.specialisations.setdefault(key, [])
+        layouts = tuple(t.layout for t in tensors)
+        key = (layouts, _alias_pattern(tensors), _hashable(nest), modes.grad, get_default_dtype())
+        try:
+            known = self.specialisations.setdefault(key, [])
+        except TypeError:  # an argument whose value cannot be compared: traced at every call
+            known = []
         for specialisation in known:
             if specialisation.fits():
                 return specialisation.run(tensors)
@@ -398,7 +402,9 @@ def _hashable(nest: Any) -> Any:
         if kind is dict:
             return (kind, tuple((k, _hashable(v)) for k, v in children))
         return (kind, tuple(_hashable(x) for x in children))
-    return (type(nest), nest if nest.__hash__ is not None else id(nest))
+    if isinstance(nest, float):
+        return (type(nest), repr(nest))  # -0.0 is another number than 0.0, and one NaN is as good as another
+    return (type(nest), nest)
 
 
 def compile(function: F | None = None) -> Any:  # noqa: A001 - PyTorch's name

@@ -278,6 +278,15 @@ class Tracer:
         self.made.append(weakref.ref(result))
         return result
 
+    def undo(self) -> None:
+        """Give back what the trace changed of tensors that existed before: it computed nothing and wrote nothing."""
+        for leaf, before in self.captured:
+            if leaf.state is not None:
+                leaf.state.grad = before
+        for current in self.storages.values():
+            if current.owner is not None and current.writes:
+                current.storage.version -= current.writes
+
     # --- running ----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Tracer:

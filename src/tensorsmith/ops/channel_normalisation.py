@@ -31,25 +31,17 @@ from tensorsmith.tensor.tensor import Tensor
 _norm = public("normalisation", namespace="nn.functional", method=False)
 
 
-def _mean(x: Node, axes: Sequence[int]) -> Node:
-    count = math.prod(x.shape[a] for a in axes)
-    return build.reduce(x, "sum", axes, keepdim=True) / float(count)
+def _sum(x: Node, axis: int) -> Node:
+    return build.reduce(x, "sum", (axis,), keepdim=True)
 
 
-def _statistics(x: Node, axes: Sequence[int]) -> tuple[Node, Node]:
-    """Mean and variance of the population, the reduced axes kept."""
-    mean = _mean(x, axes)
-    deviation = x - mean
-    return mean, _mean(deviation * deviation, axes)
+def _mean(x: Node, axis: int) -> Node:
+    return _sum(x, axis) / float(x.shape[axis])
 
 
 def _per_channel(parameter: Node, x: Node) -> Node:
     """A value a channel, in a shape that broadcasts to x."""
     return build.reshape(wide(parameter), [n if i == 1 else 1 for i, n in enumerate(x.shape)])
-
-
-def _others(x: Node) -> tuple[int, ...]:
-    return tuple(i for i in range(x.ndim) if i != 1)
 
 
 def _split(parameters: Sequence[Node], has_weight: bool) -> tuple[Node | None, Node | None]:
@@ -69,24 +61,43 @@ def _spatial(x: Node) -> Node:
     return build.reshape(wide(x), (*x.shape[:2], math.prod(x.shape[2:])))
 
 
-# --- batch_norm ---------------------------------------------------------------------------------------------------------
+def _is_zero(grad: Node) -> bool:
+    """Whether a gradient is the zeros that stand for none."""
+    while grad.op in (Primitive.EXPAND, Primitive.RESHAPE):
+        grad = grad.inputs[0]
+    return grad.op is Primitive.CONST and grad.attrs["value"] == 0
 
 
-def _axes_of(x: Node) -> tuple[int, ...]:
-    """The axes of (batch, channels, rest) that a channel's statistics are over."""
-    return (0, 2) if x.shape[2] != 1 else (0,)
+def _of_statistics(deviation: Node, by_mean: Node, by_variance: Node, count: int) -> Node | None:
+    """The gradient of the elements from gradients of their mean and variance; None where there are none."""
+    parts = []
+    if not _is_zero(by_mean):
+        parts.append(build.broadcast_to(by_mean / float(count), deviation.shape))
+    if not _is_zero(by_variance):
+        parts.append(deviation * (by_variance * (2.0 / count)))
+    return parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
+
+
+# --- batch_norm --------------------------------------------------------------------------------------------------------
 
 
 def _batch_norm(x: Node, *parameters: Node, eps: float, has_weight: bool) -> tuple[Node, Node, Node]:
-    """The result, and mean and variance of every channel."""
+    """The result, and mean and variance of every channel.
+
+    Statistics of every row of a channel first, then those of the rows joined (Chan, Golub, LeVeque, 1979).
+    """
     values = _spatial(x)
-    mean, variance = _statistics(values, _axes_of(values))
+    inner = _mean(values, 2)
+    deviation = values - inner
+    spread = _mean(deviation * deviation, 2)
+    mean = _mean(inner, 0)
+    apart = inner - mean
+    variance = _mean(spread + apart * apart, 0)
     result = _affine((values - mean) * f.rsqrt(variance + eps), *_split(parameters, has_weight))
-    channels = (x.shape[1],)
     return (
         build.cast(build.reshape(result, x.shape), x.dtype),
-        build.reshape(mean, channels),
-        build.reshape(variance, channels),
+        build.reshape(mean, (x.shape[1],)),
+        build.reshape(variance, (x.shape[1],)),
     )
 
 
@@ -95,22 +106,26 @@ def _batch_norm_gradient(
 ) -> list[Node | None]:
     x, *parameters = inputs
     weight, bias = _split(parameters, has_weight)
-    values, grad = _spatial(x), _spatial(grads[0])
-    axes = _axes_of(values)
-    mean, variance = _statistics(values, axes)
+    values = _spatial(x)
+    one_a_channel = (1, x.shape[1], 1)
+    mean, variance, by_mean, by_variance = (build.reshape(n, one_a_channel) for n in (*outputs[1:], *grads[1:]))
+    count = values.shape[0] * values.shape[2]
     scale = f.rsqrt(variance + eps)
-    unit = (values - mean) * scale
-    by_unit, by_shift = (
-        build.reduce(grad * unit, "sum", axes, keepdim=True),
-        build.reduce(grad, "sum", axes, keepdim=True),
-    )
-    count = float(math.prod(values.shape[a] for a in axes))
-    factor = scale if weight is None else scale * _per_channel(weight, values)
-    result = (grad - by_shift / count - unit * (by_unit / count)) * factor
-    parts: list[Node | None] = [build.cast(build.reshape(result, x.shape), x.dtype)]
-    for parameter, part in ((weight, by_unit), (bias, by_shift)):
+    deviation = values - mean
+    result = _of_statistics(deviation, by_mean, by_variance, count)
+    by_parameter: list[Node | None] = [None, None]
+    if not _is_zero(grads[0]):
+        grad = _spatial(grads[0])
+        by_scale = _sum(_sum(grad * deviation, 2), 0) * scale
+        by_shift = _sum(_sum(grad, 2), 0)
+        by_parameter = [by_scale, by_shift]
+        factor = scale if weight is None else scale * _per_channel(weight, values)
+        main = (grad - by_shift / float(count) - deviation * (by_scale * scale / float(count))) * factor
+        result = main if result is None else result + main
+    parts: list[Node | None] = [None if result is None else build.cast(build.reshape(result, x.shape), x.dtype)]
+    for parameter, part in zip((weight, bias), by_parameter):
         if parameter is not None:
-            parts.append(build.cast(build.reshape(part, parameter.shape), parameter.dtype))
+            parts.append(None if part is None else build.cast(build.reshape(part, parameter.shape), parameter.dtype))
     return parts
 
 
@@ -189,30 +204,35 @@ def batch_norm(
     return result
 
 
-# --- group_norm and instance_norm ----------------------------------------------------------------------------------------
+# --- group_norm and instance_norm -------------------------------------------------------------------------------------
 
 
 def _grouped(x: Node, groups: int) -> Node:
-    """x wide and as (batch, groups, channels of a group, everything else)."""
-    batch, channels = x.shape[:2]
-    return build.reshape(wide(x), (batch, groups, channels // groups, math.prod(x.shape[2:])))
+    """x wide and as (batch, groups, elements of a group)."""
+    return build.reshape(wide(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
 
 
 def _in_groups(parameter: Node, values: Node) -> Node:
-    """A value a channel, in a shape that broadcasts to (batch, groups, channels of a group, everything else)."""
-    return build.reshape(wide(parameter), (1, values.shape[1], values.shape[2], 1))
+    """A value a channel, in a shape that broadcasts to (batch, groups, elements of a group)."""
+    _, groups, size = values.shape
+    channels = parameter.numel // groups
+    each = build.reshape(wide(parameter), (1, groups, channels, 1))
+    return build.reshape(build.broadcast_to(each, (1, groups, channels, size // channels)), (1, groups, size))
 
 
 def _group_norm(x: Node, *parameters: Node, groups: int, eps: float, has_weight: bool) -> tuple[Node, ...]:
     """The result, and mean and variance of every group of every sample."""
     weight, bias = _split(parameters, has_weight)
     values = _grouped(x, groups)
-    mean, variance = _statistics(values, (2, 3))
-    result = (values - mean) * f.rsqrt(variance + eps)
-    if weight is not None:
-        result = result * _in_groups(weight, values)
-    if bias is not None:
-        result = result + _in_groups(bias, values)
+    factor, shift = (None if p is None else _in_groups(p, values) for p in (weight, bias))
+    mean = _mean(values, 2)
+    deviation = values - mean
+    variance = _mean(deviation * deviation, 2)
+    result = deviation * f.rsqrt(variance + eps)
+    if factor is not None:
+        result = result * factor
+    if shift is not None:
+        result = result + shift
     rows = values.shape[:2]
     return (
         build.cast(build.reshape(result, x.shape), x.dtype),
@@ -226,17 +246,28 @@ def _group_norm_gradient(
 ) -> list[Node | None]:
     x, *parameters = inputs
     weight, bias = _split(parameters, has_weight)
-    values, grad = _grouped(x, groups), _grouped(grads[0], groups)
-    mean, variance = _statistics(values, (2, 3))
+    values = _grouped(x, groups)
+    one_a_group = (*values.shape[:2], 1)
+    mean, variance, by_mean, by_variance = (build.reshape(n, one_a_group) for n in (*outputs[1:], *grads[1:]))
     scale = f.rsqrt(variance + eps)
-    unit = (values - mean) * scale
-    scaled = grad if weight is None else grad * _in_groups(weight, values)
-    result = (scaled - _mean(scaled, (2, 3)) - unit * _mean(scaled * unit, (2, 3))) * scale
-    parts: list[Node | None] = [build.cast(build.reshape(result, x.shape), x.dtype)]
-    for parameter, terms in ((weight, grad * unit), (bias, grad)):
-        if parameter is not None:
-            part = build.reduce(build.reduce(terms, "sum", (3,), keepdim=True), "sum", (0,))
+    deviation = values - mean
+    result = _of_statistics(deviation, by_mean, by_variance, values.shape[2])
+    terms: list[Node | None] = [None, None]
+    if not _is_zero(grads[0]):
+        grad = _grouped(grads[0], groups)
+        unit = deviation * scale
+        terms = [grad * unit, grad]
+        scaled = grad if weight is None else grad * _in_groups(weight, values)
+        main = (scaled - _mean(scaled, 2) - unit * _mean(scaled * unit, 2)) * scale
+        result = main if result is None else result + main
+    parts: list[Node | None] = [None if result is None else build.cast(build.reshape(result, x.shape), x.dtype)]
+    for parameter, term in zip((weight, bias), terms):
+        if parameter is not None and term is not None:
+            each = build.reshape(term, (x.shape[0], groups, x.shape[1] // groups, math.prod(x.shape[2:])))
+            part = build.reduce(_sum(each, 3), "sum", (0,))
             parts.append(build.cast(build.reshape(part, parameter.shape), parameter.dtype))
+        elif parameter is not None:
+            parts.append(None)
     return parts
 
 
@@ -273,8 +304,8 @@ def group_norm(
     for name, parameter in (("weight", weight), ("bias", bias)):
         if parameter is not None and parameter.layout.shape != (shape[1],):
             raise RuntimeError(
-                f"Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of shape "
-                f"{list(parameter.layout.shape)} and input of shape {list(shape)}"
+                f"Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of "
+                f"shape {list(parameter.layout.shape)} and input of shape {list(shape)}"
             )
     need_floating("GroupNormKernelImpl", input.dtype)
     attrs = {"groups": num_groups, "eps": float(eps), "has_weight": weight is not None}
@@ -317,7 +348,7 @@ def instance_norm(
     return result
 
 
-# --- local response normalisation ---------------------------------------------------------------------------------------
+# --- local response normalisation -------------------------------------------------------------------------------------
 
 
 def _local_response(x: Node, size: int, alpha: float, beta: float, k: float) -> Node:

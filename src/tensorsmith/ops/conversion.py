@@ -14,7 +14,7 @@ from tensorsmith.ops.creation import array_of, check_device
 from tensorsmith.ops.registry import method, public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import CPU, Device, Tensor
+from tensorsmith.tensor.tensor import CPU, Device, Tensor, make_tensor
 
 
 def _cast(x: Node, dtype: DType) -> Node:
@@ -193,11 +193,17 @@ def detach(self: Tensor) -> Tensor:
 
 
 def _get_data(self: Tensor) -> Tensor:
-    return detach(self)
+    """The same memory, not tracked; its writes do not count as writes to this tensor."""
+    if modes.tracer is not None:
+        return modes.tracer.detach(self)
+    alias = Storage.foreign(self.storage.ptr, self.storage.nbytes, self.storage)
+    return make_tensor(self.layout.with_tracking(False), alias, self.ptr)
 
 
 def _set_data(self: Tensor, value: Tensor) -> None:
     """Take over another tensor's memory; the version does not count."""
+    if self.layout.tracked and value.layout.dtype.kind not in "fc":
+        raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
     self.storage, self.ptr = value.storage, value.ptr
     self.layout = value.layout.with_tracking(self.layout.tracked)
 

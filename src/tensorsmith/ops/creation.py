@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,25 @@ def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad:
         tensor.requires_grad_(True)  # type: ignore[attr-defined]
     return tensor
+
+
+def _accepts_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """With `out`, the dtype is that of `out` and the result is written over it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, dtype: DType | None = None, out: Tensor | None = None, **kwargs: Any) -> Tensor:
+        if out is None:
+            return function(*args, dtype=dtype, **kwargs)
+        from tensorsmith.ops.inplace import copy_result
+
+        name = function.__name__
+        if isinstance(out, Tensor) and dtype is not None and dtype is not out.dtype:
+            raise RuntimeError(f"{name}(): dtype {dtype.name} does not match dtype of out parameter ({out.dtype.name})")
+        result = function(*args, dtype=out.dtype if isinstance(out, Tensor) else dtype, **kwargs)
+        copy_result(name, out, result)
+        return out
+
+    return wrapped
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
@@ -165,7 +185,10 @@ def tensor(
         result = copy_array(array_of(data), dtype or data.dtype)
         return _finish(result, requires_grad)
     array, inferred = _infer(data)
-    return _finish(copy_array(array, dtype or inferred), requires_grad)
+    try:
+        return _finish(copy_array(array, dtype or inferred), requires_grad)
+    except OverflowError:
+        raise OverflowError(f"tensor(): the int {data} does not fit into {(dtype or inferred).name}") from None
 
 
 @public("creation", method=False, aliases=("asarray",))
@@ -187,6 +210,7 @@ _full_operator = Operator("full", _full, fresh=True)
 
 
 @public("creation", method=False)
+@_accepts_out
 def full(
     size: Shape, fill_value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     out: Tensor | None = None,
@@ -201,12 +225,14 @@ def full(
     dtype = dtype or of_python_scalar(fill_value)
     if isinstance(fill_value, complex) or dtype.kind == "c":
         return _finish(copy_array(np.full(shape, fill_value, dtype.numpy)), requires_grad)
-    if isinstance(fill_value, int) and not -(1 << 63) <= fill_value < 1 << 63:
-        fill_value = float(fill_value)
+    from tensorsmith.ops.inplace import check_number
+
+    check_number("full", fill_value, dtype)
     return _finish(_full_operator(fill_value, shape=shape, dtype=dtype), requires_grad)
 
 
 @public("creation", method=False)
+@_accepts_out
 def zeros(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
 ) -> Tensor:
@@ -215,6 +241,7 @@ def zeros(
 
 
 @public("creation", method=False)
+@_accepts_out
 def ones(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
 ) -> Tensor:
@@ -223,6 +250,7 @@ def ones(
 
 
 @public("creation", method=False)
+@_accepts_out
 def empty(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
     memory_format: Any = None, out: Tensor | None = None,
@@ -297,6 +325,7 @@ _arange_operator = Operator("arange", _arange, fresh=True)
 
 
 @public("creation", method=False)
+@_accepts_out
 def arange(
     start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, out: Tensor | None = None,
@@ -345,6 +374,7 @@ _linspace_operator = Operator("linspace", _linspace, fresh=True)
 
 
 @public("creation", method=False)
+@_accepts_out
 def linspace(
     start: Any, end: Any, steps: int, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     out: Tensor | None = None,
@@ -369,6 +399,7 @@ _eye_operator = Operator("eye", _eye, fresh=True)
 
 
 @public("creation", method=False)
+@_accepts_out
 def eye(
     n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     out: Tensor | None = None,

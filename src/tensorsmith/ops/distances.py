@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import axis_of, need_tensors, type_name
+from tensorsmith.ops.checks import axis_of, need_floating, need_tensors, type_name
+from tensorsmith.ops.creation import from_numpy
 from tensorsmith.ops.reduction_modes import wide
-from tensorsmith.ops.reductions import vector_norm_of
+from tensorsmith.ops.moments import vector_norm_of
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
@@ -43,7 +46,7 @@ def _over_length(x: Node, length: Node) -> Node:
     return build.where(none, 0.0, x / build.where(none, 1.0, length))
 
 
-# --- normalize ---------------------------------------------------------------------------------------------------------
+# --- normalize --------------------------------------------------------------------------------------------------------
 
 
 def _normalize(x: Node, axis: int, eps: float) -> Node:
@@ -90,7 +93,7 @@ def normalize(
     return write_out("normalize", result, out)
 
 
-# --- cosine similarity -------------------------------------------------------------------------------------------------
+# --- cosine similarity ------------------------------------------------------------------------------------------------
 
 
 def _operands(x: Node, y: Node) -> tuple[Node, Node]:
@@ -147,7 +150,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 _distance(cosine_similarity)
 
-# --- pairwise distance -------------------------------------------------------------------------------------------------
+# --- pairwise distance ------------------------------------------------------------------------------------------------
 
 
 def _euclidean(x: Node, y: Node, eps: float, keepdim: bool) -> Node:
@@ -184,3 +187,22 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 
 _distance(pairwise_distance)
+
+
+@public("distances", method=False)
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
+    """The p-norms of the differences of all pairs of rows i < j of a matrix (n, m), as a vector (n (n - 1) / 2).
+
+    Raises RuntimeError for another number of axes or a negative p.
+    """
+    need_tensors("pdist", input=input)
+    if input.ndim != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
+    need_floating("pdist", input.dtype)
+    if p < 0:
+        raise RuntimeError("pdist only supports non-negative p values")
+    first, second = (from_numpy(i) for i in np.triu_indices(input.layout.shape[0], 1))
+    return vector_norm_of(input[first] - input[second], float(p), -1, False, None)  # type: ignore[index]
+
+
+_distance(pdist)

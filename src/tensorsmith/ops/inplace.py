@@ -82,7 +82,12 @@ def _written_once(target: Tensor) -> Tensor:
 
 
 def check_number(name: str, value: bool | int | float, dtype: DType) -> None:
-    """Refuse a Python number that an integer dtype cannot hold; a negative one wraps around in an unsigned dtype."""
+    """Refuse a Python number that an integer dtype cannot hold; a negative one wraps around in an unsigned dtype.
+
+    Raises OverflowError for an int of more than 64 bits, RuntimeError for what the dtype cannot hold.
+    """
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError(f"{name}: the int {value} does not fit into 64 bits")
     if dtype.kind not in "iu":
         return
     limits = iinfo(dtype)

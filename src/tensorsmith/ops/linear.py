@@ -32,16 +32,13 @@ def _linear(x: Node, weight: Node, *rest: Node) -> Node:
     if weight.ndim not in (1, 2):
         raise RuntimeError(f"linear(): weight must have 1 or 2 dimensions, got {weight.ndim}")
     if x.dtype is not weight.dtype:
-        raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {c_name(x.dtype)} != {c_name(weight.dtype)}"
-        )
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {c_name(x.dtype)} != {c_name(weight.dtype)}")
     matrix = weight if weight.ndim == 2 else build.reshape(weight, (1, weight.shape[0]))
     rows = _rows(x)
     if rows.shape[1] != matrix.shape[1]:
         if weight.ndim == 1:
             raise RuntimeError(
-                f"size mismatch, got input ({rows.shape[0]}), mat ({rows.shape[0]}x{rows.shape[1]}), "
-                f"vec ({weight.shape[0]})"
+                f"size mismatch, got input ({rows.shape[0]}), mat ({rows.shape[0]}x{rows.shape[1]}), vec ({weight.shape[0]})"
             )
         raise RuntimeError(
             f"mat1 and mat2 shapes cannot be multiplied ({rows.shape[0]}x{rows.shape[1]} and "
@@ -111,8 +108,7 @@ def _bilinear(x1: Node, x2: Node, weight: Node, *rest: Node) -> Node:
     for x, size, name, axis in ((x1, n, "input1", 1), (x2, m, "input2", 2)):
         if x.shape[-1] != size:
             raise RuntimeError(
-                f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected {size} "
-                f"(axis {axis})"
+                f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected {size} (axis {axis})"
             )
     first, second = _rows(x1), _rows(x2)
     rows = first.shape[0]

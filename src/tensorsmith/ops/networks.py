@@ -9,6 +9,7 @@ from tensorsmith.ops import (
     embedding,
     linear,
     losses,
+    margin_losses,
     normalisation,
     softmax,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "embedding",
     "linear",
     "losses",
+    "margin_losses",
     "normalisation",
     "softmax",
 ]

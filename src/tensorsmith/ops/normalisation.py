@@ -115,9 +115,7 @@ def _check(
         if parameter is not None and parameter.dtype is not input.dtype:
             half = input.dtype.itemsize < 4
             if not half:
-                raise RuntimeError(
-                    f"mixed dtype (CPU): expect parameter to have scalar type of {type_name(input.dtype)}"
-                )
+                raise RuntimeError(f"mixed dtype (CPU): expect parameter to have scalar type of {type_name(input.dtype)}")
             if parameter.dtype.name != "float32":
                 raise RuntimeError("mixed dtype (CPU): all the parameters must have the same type.")
 
@@ -125,8 +123,7 @@ def _check(
 def _shape_of(name: str, normalized_shape: Any) -> tuple[int, ...]:
     if not isinstance(normalized_shape, tuple | list):
         raise TypeError(
-            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
-            f"{type(normalized_shape).__name__}"
+            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not {type(normalized_shape).__name__}"
         )
     return tuple(int(n) for n in normalized_shape)
 

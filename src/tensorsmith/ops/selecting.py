@@ -115,7 +115,7 @@ _CLAMPS = {o: InplaceOperation(o) for o in (clamp_operator, clamp_min_operator, 
 def _bounded(x: Tensor, low: Any, high: Any) -> tuple[Operator, tuple[Any, ...]]:
     need_tensor("clamp", x)
     if low is None and high is None:
-        raise ValueError("clamp: At least one of 'min' or 'max' must not be None")
+        raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if x.dtype is bool_:
         raise NotImplementedError("\"clamp_scalar_cpu\" not implemented for 'Bool'")
     if high is None:

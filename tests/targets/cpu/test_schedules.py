@@ -13,7 +13,7 @@ from tensorsmith.kernels.canonical import canonicalize
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand, Store
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.lower import compiled_kernels, lower
-from tensorsmith.targets.cpu.row import plan_passes
+from tensorsmith.targets.cpu.passes import plan_passes
 
 MACHINES = machines()
 EACH_MACHINE = pytest.mark.parametrize("on", MACHINES, ids=lambda m: m.name)

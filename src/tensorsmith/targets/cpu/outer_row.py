@@ -22,9 +22,9 @@ from tensorsmith.targets.cpu.body import KernelText, cone, instruction_cost, mem
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
+from tensorsmith.targets.cpu.passes import Passes, operand_sizes, plan_passes, roots_of_pass
 from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.reduction import Reduction
-from tensorsmith.targets.cpu.row import Passes, operand_sizes, plan_passes, roots_of_pass
 from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 8

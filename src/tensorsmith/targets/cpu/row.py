@@ -5,102 +5,32 @@ computed between the passes; the last pass writes the outputs along the axis, th
 
     inner  the reduce axis has the smallest stride: vectors along it, lanes combined at the end of a pass
     outer  another axis has: vectors along that axis, one lane a row (`outer_row.py`)
+    short  the reduce axis has few elements: one lane a row, brought into columns in registers (`short_row.py`)
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tensorsmith.kernels.canonical import Canonical, Structure
-from tensorsmith.kernels.spec import Kind
+from tensorsmith.targets.cpu import outer_row, short_row
 from tensorsmith.targets.cpu.access import Axis, vector_loop
 from tensorsmith.targets.cpu.body import KernelText, cone, instruction_cost, memory_element, to_memory
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
+from tensorsmith.targets.cpu.passes import Passes, operand_sizes, plan_passes, roots_of_pass
 from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.reduction import Reduction, merge_sets
 from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 4
-_STASH_COST = 20  # a value of at least this many instructions is kept rather than computed again
-
-
-@dataclass(frozen=True)
-class Passes:
-    """How a body falls into passes.
-
-    varies: whether an instruction varies along the reduce axis; depth: passes it must wait for; reduces: the REDUCEs
-    of each pass; count: number of passes; stash: an instruction whose value is kept in an output between its first
-    pass and the last one, as (instruction, output, pass that computes it), or None.
-    """
-
-    varies: tuple[bool, ...]
-    depth: tuple[int, ...]
-    reduces: tuple[tuple[int, ...], ...]
-    count: int
-    stash: tuple[int, int, int] | None
-
-
-def plan_passes(structure: Structure) -> Passes:
-    """Split a body into passes along the reduce axis."""
-    body, n_inputs = structure.body, len(structure.inputs)
-    varies: list[bool] = []
-    depth: list[int] = []
-    for instr in body:
-        below = max((depth[a] for a in instr.args), default=0)
-        if instr.kind is Kind.LOAD:
-            moving = structure.along[instr.index] != 0
-        elif instr.kind is Kind.INDEX:
-            moving = structure.along[n_inputs + instr.index] != 0
-        else:
-            moving = instr.kind is not Kind.REDUCE and any(varies[a] for a in instr.args)
-        varies.append(moving)
-        depth.append(below + 1 if instr.kind is Kind.REDUCE else below)
-    last = max((depth[p] for p, instr in enumerate(body) if instr.kind is Kind.REDUCE), default=0)
-    written = [value for value, is_row in zip(structure.values, structure.rows) if not is_row]
-    count = max([last] + [depth[value] + 1 for value in written])
-    reduces = tuple(
-        tuple(p for p, instr in enumerate(body) if instr.kind is Kind.REDUCE and depth[p] == number + 1)
-        for number in range(count)
-    )
-    found = Passes(tuple(varies), tuple(depth), reduces, count, None)
-    return Passes(found.varies, found.depth, reduces, count, _find_stash(structure, found))
-
-
-def roots_of_pass(structure: Structure, passes: Passes, number: int) -> list[int]:
-    """The instructions that pass `number` (from 0) must have at every point."""
-    roots = [structure.body[r].args[0] for r in passes.reduces[number]]
-    if number == passes.count - 1:
-        roots += [value for value, is_row in zip(structure.values, structure.rows) if not is_row]
-    return roots
-
-
-def _find_stash(structure: Structure, passes: Passes) -> tuple[int, int, int] | None:
-    """An expensive value of an early pass that the later passes need instead of any load (softmax: exp(x - max)).
-
-    With it kept in an output, the later passes read no operand that the output may alias.
-    """
-    body = structure.body
-    fixed = {p for p, moving in enumerate(passes.varies) if not moving}
-    for number in range(passes.count - 1):
-        early = cone(body, roots_of_pass(structure, passes, number), fixed)
-        later = [r for later in range(number + 1, passes.count) for r in roots_of_pass(structure, passes, later)]
-        for position in early:
-            if sum(instruction_cost(body[p]) for p in cone(body, [position], fixed)) < _STASH_COST:
-                continue
-            needed = cone(body, later, fixed | {position})
-            if position not in cone(body, later, fixed) or any(body[p].kind is Kind.LOAD for p in needed):
-                continue
-            for output, (dtype, is_row) in enumerate(zip(structure.outputs, structure.rows)):
-                if not is_row and dtype is body[position].dtype and dtype.kind != "b":
-                    return position, output, number
-    return None
 
 
 def choose(canonical: Canonical) -> str:
-    """'row inner' or 'row outer': the axis along which fewer of the operands that vary have gaps."""
+    """'row inner' or 'row outer': the axis along which fewer of the operands that vary have gaps; 'row short' for
+    short rows of consecutive elements."""
     structure = canonical.structure
     gaps_along = gaps_inner = 0
     for k, (kept, reduced) in enumerate(zip(structure.inner, structure.along)):
@@ -108,7 +38,9 @@ def choose(canonical: Canonical) -> str:
             continue
         gaps_along += reduced == 2
         gaps_inner += kept == 2
-    return "row outer" if gaps_inner < gaps_along and canonical.extents[-1] > 1 else "row inner"
+    if gaps_inner < gaps_along and canonical.extents[-1] > 1:
+        return "row outer"
+    return "row short" if short_row.fits(canonical) else "row inner"
 
 
 def compiled_structure(structure: Structure, schedule: str) -> Structure:
@@ -121,9 +53,9 @@ def compiled_structure(structure: Structure, schedule: str) -> Structure:
 def build(structure: Structure, schedule: str, machine: Machine, name: str) -> tuple[Function, int]:
     """The kernel function of a row structure and its number of launch words."""
     if schedule == "row outer":
-        from tensorsmith.targets.cpu import outer_row
-
         return outer_row.build(structure, machine, name)
+    if schedule == "row short":
+        return short_row.build(structure, machine, name)
     kernel = KernelText(structure, machine, name)
     f = kernel.function
     chunk = f.value("zext i32 %chunk to i64")
@@ -220,22 +152,15 @@ class _InnerRow:
             place += width
 
 
-def operand_sizes(structure: Structure) -> list[int]:
-    """Bytes per unit of each operand's stride (1 for coordinates)."""
-    return (
-        [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
-    )
-
-
 def constants(canonical: Canonical, schedule: str) -> tuple[list[int], int]:
     """The constant words of a row kernel and its number of chunks."""
     structure, extents = canonical.structure, canonical.extents
     if canonical.reduce_extent >= 1 << 31 and any(i.reduction in ("argmax", "argmin") for i in structure.body):
         raise NotImplementedError("argmax and argmin along an axis of 2**31 elements or more")
     if schedule == "row outer":
-        from tensorsmith.targets.cpu import outer_row
-
         return outer_row.constants(canonical)
+    if schedule == "row short":
+        return short_row.constants(canonical)
     sizes = operand_sizes(structure)
     rows = math.prod(extents)
     wanted = chunk_count(rows * (canonical.reduce_extent * point_nanoseconds(structure) + 20.0))

@@ -23,8 +23,8 @@ from tensorsmith.targets.cpu.body import KernelText, from_memory, instruction_co
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
+from tensorsmith.targets.cpu.passes import operand_sizes
 from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
-from tensorsmith.targets.cpu.row import operand_sizes
 from tensorsmith.targets.cpu.vector import Lanes
 
 _HEADER = 7
@@ -83,6 +83,74 @@ def transpose_tile(lanes: Lanes, element: str, rows: Sequence[str]) -> list[str]
         current = following
         distance //= 2
     return current
+
+
+def join(lanes: Lanes, element: str, parts: Sequence[str], piece: int) -> str:
+    """Vectors of `piece` elements, one after another, as one vector."""
+    current, width = list(parts), piece
+    while len(current) > 1:
+        order = ", ".join(f"i32 {k}" for k in range(2 * width))
+        kind = f"<{width} x {element}>"
+        current = [
+            lanes.function.value(f"shufflevector {kind} {a}, {kind} {b}, <{2 * width} x i32> <{order}>")
+            for a, b in zip(current[::2], current[1::2])
+        ]
+        width *= 2
+    return current[0]
+
+
+def transpose_pieces(lanes: Lanes, element: str, vectors: Sequence[str], piece: int) -> list[str]:
+    """`piece` vectors, every run of `piece` lanes transposed on its own, by the interleaving of halves.
+
+    Element v of run r in vector u goes to element u of run r in vector v. The halves of each run are interleaved, which is
+    the cheap shuffle of every instruction set, doubling the length that moves as one.
+    """
+    count, vector = lanes.count, lanes.type(element)
+    current = list(vectors)
+    length = 1
+    while length < piece:
+        following = list(current)
+        for i in range(piece):
+            if i & length:
+                continue
+            for place, half in ((i, 0), (i | length, piece // 2)):
+                picks = [
+                    source + run + half + at + k
+                    for run in range(0, count, piece)
+                    for at in range(0, piece // 2, length)
+                    for source in (0, count)
+                    for k in range(length)
+                ]
+                order = ", ".join(f"i32 {p}" for p in picks)
+                following[place] = lanes.function.value(
+                    f"shufflevector {vector} {current[i]}, {vector} {current[i | length]}, <{count} x i32> <{order}>"
+                )
+        current = following
+        length *= 2
+    return [current[k] for k in _interleaved(piece)]
+
+
+def _interleaved(piece: int) -> list[int]:
+    """Where `transpose_pieces` leaves each element of a run: followed through its interleavings."""
+    state = [[(u, k) for k in range(piece)] for u in range(piece)]
+    length = 1
+    while length < piece:
+        following = list(state)
+        for i in range(piece):
+            if not i & length:
+                both = (state[i], state[i | length])
+                for place, half in ((i, 0), (i | length, piece // 2)):
+                    following[place] = [
+                        source[half + at + k]
+                        for at in range(0, piece // 2, length)
+                        for source in both
+                        for k in range(length)
+                    ]
+        state = following
+        length *= 2
+    places = {vector[0][1]: u for u, vector in enumerate(state)}
+    assert all(vector == [(u, vector[0][1]) for u in range(piece)] for vector in state), "not a transposition"
+    return [places[v] for v in range(piece)]
 
 
 def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, int]:
