@@ -31,7 +31,7 @@ from tensorsmith import special as special
 from collections.abc import Sequence
 from tensorsmith.core.dtypes import DType
 from tensorsmith.ops.random import Generator
-from tensorsmith.ops.reductions import MinMax, ValuesIndices
+from tensorsmith.ops.reducing import MinMax, ValuesIndices
 from typing import Any
 def abs(input: Tensor, *, out: Any = None) -> Tensor:
     """abs(input): IEEE 754, one operation"""
@@ -57,6 +57,8 @@ def addr(input: Tensor, *args: Any, out: Any = None) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
 def adjoint(input: Tensor) -> Tensor:
     """The last two axes exchanged."""
+def alias_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`alias`, in new memory."""
 def all(input: Tensor, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Whether every element is non-zero; true over nothing."""
 def allclose(
@@ -67,6 +69,8 @@ def allclose(
     equal_nan: builtins.bool = False,
 ) -> builtins.bool:
     """Whether all elements are close."""
+def alpha_dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
+    """`nn.functional.alpha_dropout` with all arguments given."""
 def amax(input: Tensor, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Largest element over axes (all by default). The gradient is shared equally among ties."""
 def amin(input: Tensor, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
@@ -123,6 +127,10 @@ def as_strided(
     storage_offset: builtins.int | None = None,
 ) -> Tensor:
     """Any shape, strides and offset over the storage of a tensor."""
+def as_strided_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`as_strided`, in new memory."""
+def as_strided_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """A copy with the elements of given strides written over by src."""
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """A tensor sharing memory with `data` where possible (tensors, NumPy arrays), a copy otherwise."""
 def asarray(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
@@ -147,6 +155,8 @@ def baddbmm(input: Tensor, *args: Any, out: Any = None) -> Tensor:
     """beta * input + alpha * (batch1 @ batch2)."""
 def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that `input` holds (or `p`), else 0."""
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """out[..., k] = sum over i, j of x1[..., i] W[k, i, j] x2[..., j] + b[k]."""
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
     """How often each non-negative int occurs, or the sum of its weights."""
 def bitwise_and(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -188,6 +198,8 @@ def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) ->
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
 def ceil(input: Tensor, *, out: Any = None) -> Tensor:
     """ceil(input): IEEE 754, one operation"""
+def celu(input: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
+    """x where positive, alpha (e**(x / alpha) - 1) elsewhere. RuntimeError for alpha = 0."""
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of several matrices, bracketed for the least work."""
 def chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -204,6 +216,8 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy in new memory, in the same order of axes; gradients flow through."""
 def column_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the second axis; vectors become columns."""
+def combinations(input: Tensor, r: builtins.int = 2, with_replacement: builtins.bool = False) -> Tensor:
+    """Every combination of r elements of a vector, one a row."""
 def concat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
 def concatenate(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
@@ -216,6 +230,8 @@ def constant_pad_nd(input: Tensor, pad: Sequence[builtins.int], value: builtins.
     """Padded with a constant; widths as for `pad`."""
 def copysign(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """copysign(input, other): IEEE 754, one operation"""
+def corrcoef(input: Tensor) -> Tensor:
+    """The matrix of correlation coefficients of variables in rows."""
 def cos(input: Tensor, *, out: Any = None) -> Tensor:
     """cos(input): Cody-Waite reduction by pi/2 and minimax polynomials (Muller, Elementary Functions)"""
 def cosh(input: Tensor, *, out: Any = None) -> Tensor:
@@ -224,6 +240,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: builtins.int = 1, eps: builti
     """The cosine of the angle between vectors along dim; the operands broadcast."""
 def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     """How many elements are not zero, as int64."""
+def cov(
+    input: Tensor,
+    *,
+    correction: builtins.int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Tensor:
+    """The covariance matrix of variables in rows and observations in columns."""
 def cross(input: Tensor, other: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
     """The vector product of 3-vectors along `dim` (the first axis of extent 3 by default)."""
 def cummax(input: Tensor, dim: builtins.int, *, out: Any = None) -> ValuesIndices:
@@ -234,6 +258,14 @@ def cumprod(input: Tensor, dim: builtins.int, *, dtype: DType | None = None, out
     """The running product along an axis. Integers and bool accumulate in int64."""
 def cumsum(input: Tensor, dim: builtins.int, *, dtype: DType | None = None, out: Any = None) -> Tensor:
     """The running sum along an axis. Integers and bool accumulate in int64."""
+def cumulative_trapezoid(
+    y: Tensor,
+    x: Tensor | None = None,
+    *,
+    dx: builtins.float = 1,
+    dim: builtins.int = -1,
+) -> Tensor:
+    """The running area under samples by the trapezoidal rule."""
 def deg2rad(input: Tensor, *, out: Any = None) -> Tensor:
     """Degrees in radians."""
 def diag(input: Tensor, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
@@ -244,14 +276,30 @@ def diagflat(input: Tensor, offset: builtins.int = 0) -> Tensor:
     """All elements as the diagonal of a matrix."""
 def diagonal(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
     """The diagonal of two axes as a new last axis."""
+def diagonal_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`diagonal`, in new memory."""
+def diagonal_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """A copy with a diagonal written over by src."""
+def diff(
+    input: Tensor,
+    n: builtins.int = 1,
+    dim: builtins.int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
+    """Differences of neighbours along an axis, n times."""
 def digamma(input: Tensor, *, out: Any = None) -> Tensor:
     """digamma(input): recurrence and asymptotic series, A&S 6.3"""
+def dist(input: Tensor, other: Tensor, p: builtins.float = 2) -> Tensor:
+    """The p-norm of the difference."""
 def div(input: Tensor, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
     """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
 def divide(input: Tensor, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
     """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
 def dot(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The sum of the products of two vectors."""
+def dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
+    """`nn.functional.dropout` with all arguments given."""
 def dsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the third axis."""
 def dstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
@@ -277,6 +325,17 @@ def empty_like(
     memory_format: Any = None,
 ) -> Tensor:
     """A tensor of the shape, dtype and memory order of another."""
+def empty_permuted(
+    size: Sequence[builtins.int],
+    physical_layout: Sequence[builtins.int],
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+    layout: Any = None,
+    pin_memory: builtins.bool = False,
+) -> Tensor:
+    """Uninitialised memory whose axes lie in the order `physical_layout`, outermost first."""
 def empty_strided(
     size: Sequence[builtins.int],
     stride: Sequence[builtins.int],
@@ -300,6 +359,8 @@ def exp(input: Tensor, *, out: Any = None) -> Tensor:
     """exp(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
 def exp2(input: Tensor, *, out: Any = None) -> Tensor:
     """exp2(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
+def expand_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`expand`, in new memory."""
 def expm1(input: Tensor, *, out: Any = None) -> Tensor:
     """expm1(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
 def eye(
@@ -312,12 +373,16 @@ def eye(
     out: Tensor | None = None,
 ) -> Tensor:
     """Ones on the diagonal of an (n, m) matrix of zeros."""
+def feature_alpha_dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
+    """`nn.functional.feature_alpha_dropout` with all arguments given."""
+def fill(input: Tensor, value: Any) -> Tensor:
+    """A copy with one value everywhere."""
 def fix(input: Tensor, *, out: Any = None) -> Tensor:
     """trunc(input): IEEE 754, one operation"""
 def flatten(input: Tensor, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
     """Axes start_dim to end_dim joined to one; a zero-dim tensor becomes one axis. The tensor itself where nothing changes."""
-def flip(input: Tensor, *dims: Any) -> Tensor:
-    """Axes reversed, in new memory."""
+def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
+    """Axes reversed, in new memory: `flip(0, 1)` or `flip((0, 1))`."""
 def fliplr(input: Tensor) -> Tensor:
     """The second axis reversed."""
 def flipud(input: Tensor) -> Tensor:
@@ -369,14 +434,27 @@ def ge(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ge(input, other): IEEE 754, one operation"""
 def ger(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """All products of the elements of two vectors."""
+def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: builtins.int = 1) -> list[Tensor]:
+    """Estimates of the derivative along axes by central differences, one tensor an axis."""
 def greater(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """gt(input, other): IEEE 754, one operation"""
 def greater_equal(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ge(input, other): IEEE 754, one operation"""
 def gt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """gt(input, other): IEEE 754, one operation"""
+def hardshrink(input: Tensor, lambd: builtins.float = 0.5) -> Tensor:
+    """x outside [-lambd, lambd], 0 inside."""
 def heaviside(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """0 below zero, 1 above, and the second operand at zero."""
+def histc(
+    input: Tensor,
+    bins: builtins.int = 100,
+    min: builtins.float = 0,
+    max: builtins.float = 0,
+    *,
+    out: Any = None,
+) -> Tensor:
+    """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
 def hsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the second axis."""
 def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
@@ -407,6 +485,17 @@ def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Any) -> T
     """A copy with one value in the slices of dim at index."""
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
     """A copy with values written at the positions of `indices`, or added with `accumulate`."""
+def index_reduce(
+    input: Tensor,
+    dim: builtins.int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: builtins.bool = True,
+    out: Any = None,
+) -> Tensor:
+    """A copy in which slices of source that meet at a position of dim are reduced: prod, mean, amax or amin."""
 def index_select(input: Tensor, dim: builtins.int, index: Tensor, *, out: Any = None) -> Tensor:
     """The slices of an axis at the positions of a vector."""
 def inner(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
@@ -505,12 +594,27 @@ def logical_xor(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """logical_xor(input, other): non-zero is true"""
 def logit(input: Tensor, eps: builtins.float | None = None, *, out: Any = None) -> Tensor:
     """log(x / (1 - x)), with x first moved into [eps, 1 - eps] where eps is given."""
+def logspace(
+    start: Any,
+    end: Any,
+    steps: builtins.int,
+    base: builtins.float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+    out: Tensor | None = None,
+    layout: Any = None,
+) -> Tensor:
+    """base ** x for `steps` equally distant x from start to end."""
 def logsumexp(input: Tensor, dim: Any, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
 def lt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """lt(input, other): IEEE 754, one operation"""
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where the mask holds, else the input."""
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy with the elements of source, in order, where the mask holds."""
 def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
     """The elements where the mask holds, in one axis; input and mask broadcast."""
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
@@ -604,6 +708,15 @@ def nanmean(
     """Mean over axes of the values that are not NaN."""
 def nanmedian(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
     """The lower median of the values that are not NaN, of all or along an axis with its place."""
+def nanquantile(
+    input: Tensor,
+    q: Any,
+    dim: builtins.int | None = None,
+    keepdim: builtins.bool = False,
+    *,
+    interpolation: str = 'linear',
+) -> Tensor:
+    """Quantiles q of all elements or along an axis, without NaN."""
 def nansum(
     input: Tensor,
     dim: Any = None,
@@ -615,6 +728,8 @@ def nansum(
     """Sum over axes with NaN counted as 0."""
 def narrow(input: Tensor, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
     """`length` positions of one axis from `start` (negative counts from the end)."""
+def narrow_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`narrow`, in new memory."""
 def ne(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ne(input, other): IEEE 754, one operation"""
 def neg(input: Tensor, *, out: Any = None) -> Tensor:
@@ -625,6 +740,8 @@ def nextafter(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """nextafter(input, other): IEEE 754 neighbours"""
 def nonzero(input: Tensor, *, as_tuple: builtins.bool = False) -> Any:
     """Positions of the elements that are not zero: one row a position, or with `as_tuple` one tensor an axis."""
+def nonzero_static(input: Tensor, *, size: builtins.int, fill_value: builtins.int = -1) -> Tensor:
+    """The first `size` positions of elements that are not zero, filled up with `fill_value`."""
 def norm(
     input: Tensor,
     p: Any = 'fro',
@@ -645,6 +762,8 @@ def normal(
     device: Any = None,
     requires_grad: builtins.bool = False,
     out: Tensor | None = None,
+    layout: Any = None,
+    pin_memory: builtins.bool = False,
 ) -> Tensor:
     """Normal numbers; mean and std are numbers (with size) or tensors that broadcast."""
 def not_equal(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -678,14 +797,20 @@ def pairwise_distance(
     keepdim: builtins.bool = False,
 ) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last axis; the operands broadcast."""
+def pdist(input: Tensor, p: builtins.float = 2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows i < j of a matrix (n, m), as a vector (n (n - 1) / 2)."""
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """Axis i of the result is axis dims[i]."""
+def permute_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`permute`, in new memory."""
 def polygamma(n: builtins.int, input: Tensor, *, out: Any = None) -> Tensor:
-    """The n-th derivative of digamma, for n = 0 and 1."""
+    """The n-th derivative of digamma."""
 def positive(input: Tensor) -> Tensor:
     """The tensor itself; bool is refused."""
 def pow(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """pow(input, other): 2**(y log2 x), the logarithm in two parts"""
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where positive, weight x elsewhere; weight has one element, or one for every channel (axis 1)."""
 def prod(
     input: Tensor,
     dim: builtins.int | None = None,
@@ -697,6 +822,15 @@ def prod(
     """Product of all elements or over one axis. The product of nothing is 1; gradients are right through zeros."""
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
     """A copy with elements of the flattened tensor written, or added to with `accumulate`."""
+def quantile(
+    input: Tensor,
+    q: Any,
+    dim: builtins.int | None = None,
+    keepdim: builtins.bool = False,
+    *,
+    interpolation: str = 'linear',
+) -> Tensor:
+    """Quantiles q of all elements or along an axis; NaN where there is one."""
 def rad2deg(input: Tensor, *, out: Any = None) -> Tensor:
     """Radians in degrees."""
 def rand(
@@ -781,6 +915,8 @@ def relu(input: Tensor, *, out: Any = None) -> Tensor:
     """relu(input): max(x, 0), NaN kept"""
 def remainder(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """remainder(input, other): fmod, with the divisor's sign"""
+def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
+    """Slices of an axis whose p-norm is above maxnorm scaled down to it."""
 def repeat_interleave(
     input: Tensor,
     repeats: Any = None,
@@ -797,6 +933,13 @@ def resolve_neg(input: Tensor) -> Tensor:
     """The value of a real tensor: the tensor itself."""
 def result_type(tensor1: Any, tensor2: Any) -> Any:
     """The dtype that an arithmetic operator of the two has."""
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[builtins.int],
+    weight: Tensor | None = None,
+    eps: builtins.float | None = None,
+) -> Tensor:
+    """x / sqrt(mean x**2 + eps) over the last axes, times weight (Zhang, Sennrich, 2019)."""
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
 def rot90(input: Tensor, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
@@ -805,6 +948,14 @@ def round(input: Tensor, *, decimals: builtins.int = 0, out: Any = None) -> Tens
     """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
 def row_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the first axis; vectors become rows."""
+def rrelu(
+    input: Tensor,
+    lower: builtins.float = 0.125,
+    upper: builtins.float = 0.3333333333333333,
+    training: builtins.bool = False,
+    inplace: builtins.bool = False,
+) -> Tensor:
+    """x where positive, s x elsewhere: s uniform in [lower, upper) while training, else their mean (Xu et al., 2015)."""
 def rsqrt(input: Tensor, *, out: Any = None) -> Tensor:
     """rsqrt(input): 1 / sqrt(x), two operations"""
 def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
@@ -863,6 +1014,12 @@ def searchsorted(
     """Where values would be put into a sorted last axis to keep it sorted: before equal elements, or after with `right`."""
 def select(input: Tensor, dim: builtins.int, index: Any) -> Tensor:
     """One position of an axis, which is dropped."""
+def select_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`select`, in new memory."""
+def select_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """A copy with one position of an axis written over by src."""
+def selu(input: Tensor, inplace: builtins.bool = False) -> Tensor:
+    """scale (x where positive, alpha (e**x - 1) elsewhere), with the constants of Klambauer et al. (2017)."""
 def sgn(input: Tensor, *, out: Any = None) -> Tensor:
     """The sign: -1, 0 or 1."""
 def sigmoid(input: Tensor, *, out: Any = None) -> Tensor:
@@ -877,6 +1034,10 @@ def sinc(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
 def sinh(input: Tensor, *, out: Any = None) -> Tensor:
     """sinh(input): from expm1"""
+def slice_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`slice`, in new memory."""
+def slice_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """A copy with a slice of an axis written over by src."""
 def softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None) -> Tensor:
     """e**x along dim, divided by its sum."""
 def softplus(input: Tensor, *, out: Any = None) -> Tensor:
@@ -898,12 +1059,16 @@ def split_with_sizes(
     dim: builtins.int = 0,
 ) -> tuple[Tensor, ...]:
     """Parts of given sizes along an axis."""
+def split_with_sizes_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`split_with_sizes`, in new memory."""
 def sqrt(input: Tensor, *, out: Any = None) -> Tensor:
     """sqrt(input): IEEE 754, one operation"""
 def square(input: Tensor, *, out: Any = None) -> Tensor:
     """x * x."""
 def squeeze(input: Tensor, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
     """Without the axes of extent 1, or without those of `dim` that have extent 1."""
+def squeeze_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`squeeze`, in new memory."""
 def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
     """Tensors of equal shape joined along a new axis."""
 def std(
@@ -944,6 +1109,8 @@ def swapdims(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and zero-dim tensors as they are."""
+def t_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`t`, in new memory."""
 def take(input: Tensor, index: Tensor, *, out: Any = None) -> Tensor:
     """Elements of the flattened tensor, in the shape of the index."""
 def take_along_dim(input: Tensor, indices: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
@@ -972,6 +1139,13 @@ def tensor_split(
     """`n` parts of nearly equal size along an axis, or the parts between given positions."""
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Products summed over `dims` last axes of a and first of b, or over the two lists of axes given."""
+def threshold(
+    input: Tensor,
+    threshold: builtins.float,
+    value: builtins.float,
+    inplace: builtins.bool = False,
+) -> Tensor:
+    """x where x > threshold, value elsewhere."""
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """As `repeat`, with missing counts taken as 1."""
 def topk(
@@ -986,6 +1160,12 @@ def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
 def transpose(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
+def transpose_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`transpose`, in new memory."""
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: builtins.float = 1, dim: builtins.int = -1) -> Tensor:
+    """The area under samples by the trapezoidal rule, at points x or at distance dx."""
+def trapz(y: Tensor, x: Tensor | None = None, *, dx: builtins.float = 1, dim: builtins.int = -1) -> Tensor:
+    """The area under samples by the trapezoidal rule, at points x or at distance dx."""
 def tril(input: Tensor, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
     """The lower triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
 def tril_indices(
@@ -1016,8 +1196,12 @@ def trunc(input: Tensor, *, out: Any = None) -> Tensor:
     """trunc(input): IEEE 754, one operation"""
 def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Every position of an axis, as a tuple."""
+def unbind_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`unbind`, in new memory."""
 def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
     """One axis divided into several (one extent may be -1)."""
+def unfold_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`unfold`, in new memory."""
 def unique(
     input: Tensor,
     sorted: builtins.bool = True,
@@ -1033,8 +1217,14 @@ def unique_consecutive(
     dim: builtins.int | None = None,
 ) -> Any:
     """The elements (or slices of an axis) without immediate repetitions."""
+def unsafe_chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
+def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+    """Parts of a given size along an axis, or of the sizes given in a list, which must add up to the extent."""
 def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
     """With a new axis of extent 1 at `dim`."""
+def unsqueeze_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`unsqueeze`, in new memory."""
 def var(
     input: Tensor,
     dim: Any = None,
@@ -1056,6 +1246,8 @@ def var_mean(
     """Variance and mean over axes: squares around the mean over n - correction (1 by default)."""
 def vdot(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The sum of the products of two vectors."""
+def view_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+    """`view`, in new memory."""
 def vsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the first axis."""
 def vstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:

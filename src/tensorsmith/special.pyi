@@ -27,7 +27,7 @@ def logit(input: Tensor, eps: float | None = None, *, out: Any = None) -> Tensor
 def multigammaln(input: Tensor, p: int, *, out: Any = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
 def polygamma(n: int, input: Tensor, *, out: Any = None) -> Tensor:
-    """The n-th derivative of digamma, for n = 0 and 1."""
+    """The n-th derivative of digamma."""
 def psi(input: Tensor, *, out: Any = None) -> Tensor:
     """digamma(input): recurrence and asymptotic series, A&S 6.3"""
 def round(input: Tensor, *, decimals: int = 0, out: Any = None) -> Tensor:

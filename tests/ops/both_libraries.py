@@ -86,14 +86,10 @@ def agree(
     generator = np.random.default_rng(7)
     weights = [generator.standard_normal(tuple(b.shape)) for _, b in pairs]
     leaves = [i for i, x in enumerate(theirs) if isinstance(x, torch.Tensor) and x.requires_grad]
-    wanted = torch.autograd.grad(
-        [b for _, b in pairs], [theirs[i] for i in leaves], [torch.from_numpy(w).to(b.dtype) for w, (_, b) in zip(weights, pairs)],
-        allow_unused=True,
-    )  # fmt: skip
-    found = our_grad(
-        [a for a, _ in pairs], [ours[i] for i in leaves], [ts.from_numpy(w).to(a.dtype) for w, (a, _) in zip(weights, pairs)],
-        allow_unused=True,
-    )  # fmt: skip
+    their_weights = [torch.from_numpy(w).to(b.dtype) for w, (_, b) in zip(weights, pairs)]
+    our_weights = [ts.from_numpy(w).to(a.dtype) for w, (a, _) in zip(weights, pairs)]
+    wanted = torch.autograd.grad([b for _, b in pairs], [theirs[i] for i in leaves], their_weights, allow_unused=True)
+    found = our_grad([a for a, _ in pairs], [ours[i] for i in leaves], our_weights, allow_unused=True)
     for a, b in zip(found, wanted):
         if b is None:
             assert a is None or not array_of(a).any()

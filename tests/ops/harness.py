@@ -174,6 +174,32 @@ SAMPLES: dict[str, list[Sample]] = {
     "linear": [Sample((MATRIX, Data((5, 4)), Data((5,)))), Sample((Data((2, 3, 4)), Data((5, 4))))],
     "bilinear": [Sample((MATRIX, Data((3, 2)), Data((5, 4, 2)), Data((5,))))],
     "mse_loss": [Sample((MATRIX, Data((3, 4), 1.0, 2.0)), {"mode": mode}) for mode in ("mean", "none")],
+    "argsort": _signed(axis=1, descending=False) + _signed(axis=0, descending=True),
+    "sort": _signed(axis=1, descending=False) + _signed(axis=0, descending=True),
+    "topk": _signed(k=2, axis=1, largest=True),
+    "kthvalue": _signed(k=2, axis=1, keepdim=False),
+    "median": _signed(axis=1, keepdim=True, skip_nan=False) + _signed(axis=1, keepdim=False, skip_nan=True),
+    "gather": [Sample((MATRIX, _index((3, 2), 4)), {"axis": 1})],
+    "take": [Sample((MATRIX, _index((2, 3), 12)))],
+    "index_select": [Sample((MATRIX, _index((5,), 4)), {"axis": 1})],
+    "index_fill": [Sample((MATRIX, _index((2,), 4), 2.5), {"axis": 1})],
+    "index_add": [Sample((MATRIX, _index((5,), 4), Data((3, 5))), {"axis": 1, "reduce": "add", "alpha": 2.0})],
+    "index_copy": [Sample((MATRIX, Data((1,), 1, 2, ts.int64), Data((3, 1))), {"axis": 1, "reduce": "set", "alpha": 1})],
+    "put": [Sample((MATRIX, _index((5,), 12), Data((5,))), {"reduce": "add"})],
+    "scatter": [Sample((MATRIX, Data((3, 1), 1, 2, ts.int64), Data((3, 1))), {"axis": 1, "reduce": "set"})],
+    "scatter_add": [Sample((MATRIX, _index((3, 2), 4), Data((3, 2))), {"axis": 1, "reduce": "add"})],
+    "scatter_reduce": [
+        Sample((MATRIX, _index((3, 2), 4), Data((3, 2))), {"axis": 1, "reduce": reduce, "include_self": include_self})
+        for reduce in ("sum", "mean", "amax", "amin") for include_self in (True, False)
+    ],
+    "isclose": [Sample((MATRIX, MATRIX), {"rtol": 0.2, "atol": 0.1, "equal_nan": True})],
+    "nan_to_num": _signed(nan=0.5, posinf=None, neginf=None),
+    "logit": [Sample((MATRIX,), {"eps": eps}) for eps in (None, 0.3)],
+    "polygamma": [Sample((Data((3, 4), 0.7, 3.0),), {"n": n}) for n in (0, 1, 2)],
+    "mvlgamma": [Sample((Data((3, 4), 1.2, 3.0),), {"p": 2})],
+    "round_decimals": [Sample((SIGNED,), {"decimals": 2}, fixed=(0,))],
+    "float_power": [Sample((MATRIX, Data((4,))))],
+    "rsub": [Sample((MATRIX, Data((4,))), {"alpha": 2})],
     "searchsorted": [Sample((Data((4,), 0.2, 0.9), Data((5,), 0.0, 1.0)), {"right": False})],
     "masked_fill": [Sample((MATRIX, _mask((3, 4)), 2.0))],
     "clamp": [Sample((Data((3, 4), -2, 2), -1.0, 0.5)), Sample((Data((3, 4), -2, 2), Data((4,), -1, 0), Data((4,), 0, 1)))],
@@ -200,6 +226,33 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample((Data((3, 4)), Data((4,)), Data((4,))), {"axes": 1, "eps": 1e-5, "centred": True, "has_weight": True}),
         Sample((Data((3, 4)),), {"axes": 1, "eps": 1e-5, "centred": False, "has_weight": False}),
     ],
+    "batch_norm": [
+        Sample((Data(shape), Data((3,)), Data((3,))), {"eps": 0.1, "has_weight": True}) for shape in ((4, 3), (2, 3, 4))
+    ],
+    "batch_norm_evaluation": [
+        Sample((Data((2, 3, 4)), *[Data((3,))] * 4), {"eps": 0.1, "has_weight": True})
+    ],
+    "running_statistic": [Sample((Data((3,)), Data((3,))), {"momentum": 0.1, "factor": 1.5})],
+    "group_norm": [
+        Sample((Data((2, 4, 3)), Data((4,)), Data((4,))), {"groups": groups, "eps": 0.1, "has_weight": True})
+        for groups in (2, 4)
+    ],
+    "local_response_norm": [Sample((Data((2, 5, 3)),), {"size": 3, "alpha": 0.5, "beta": 0.75, "k": 1.0})],
+    "rrelu": [Sample((SIGNED, *_KEY), {"lower": 0.1, "upper": 0.5})],
+    "soft_margin_loss": [Sample((SIGNED, SIGNED), {"mode": "mean"})],
+    "margin_ranking_loss": [Sample((SIGNED, SIGNED, SIGNED), {"mode": "mean", "margin": 0.3})],
+    "hinge_embedding_loss": [Sample((MATRIX, Data((3, 4), -1, 0, ts.int64)), {"mode": "mean", "margin": 2.0})],
+    "cosine_embedding_loss": [Sample((MATRIX, MATRIX, Data((3,), 1, 2, ts.int64)), {"mode": "sum", "margin": 0.1})],
+    "triplet_margin_loss": [Sample((MATRIX, MATRIX), {"mode": "mean", "margin": 1.0})],
+    "poisson_nll_loss": [
+        Sample((MATRIX, Data((3, 4), 1.2, 4.0)), {"mode": "mean", "log_input": log_input, "full": True, "eps": 1e-8})
+        for log_input in (True, False)
+    ],
+    "gaussian_nll_loss": [Sample((MATRIX, MATRIX, Data((3, 1))), {"mode": "mean", "full": True, "eps": 1e-6})],
+    "bounded_variance": [Sample((MATRIX,), {"eps": 0.1})],
+    "multilabel_soft_margin_loss": [Sample((SIGNED, MATRIX, Data((4,))), {"mode": "mean"})],
+    "multi_margin_loss": [Sample((MATRIX, _index((3,), 4)), {"mode": "mean", "p": p, "margin": 2.0}) for p in (1, 2)],
+    "multilabel_margin_loss": [Sample((MATRIX, Data((3, 4), -1, 4, ts.int64)), {"mode": "mean"})],
     "repeat": [Sample((MATRIX,), {"counts": (2, 1, 3)})],
     "repeat_interleave": [Sample((MATRIX,), {"count": 2, "axis": 1})],
     "flip": [Sample((MATRIX,), {"axes": axes}) for axes in ((0,), (0, 1))],

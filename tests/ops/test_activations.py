@@ -202,3 +202,20 @@ def test_rrelu():
     written = ts.tensor([-1.0, 2.0])
     assert F.rrelu(written, training=True, inplace=True) is written and -0.34 < written.tolist()[0] < -0.12
     same_error(lambda: F.rrelu(positive, 0.5, 0.2), lambda: TF.rrelu(torch.ones(5), 0.5, 0.2))
+
+
+@pytest.mark.parametrize("name", ["relu", "elu", "selu", "celu", "leaky_relu", "hardtanh"])
+def test_names_with_an_underscore_write_over_the_input(name: str):
+    x = ts.tensor([-2.0, 0.5, 3.0])
+    expected = getattr(F, name)(x).tolist()
+    assert getattr(F, name + "_")(x) is x
+    assert x.tolist() == expected
+
+
+def test_names_outside_nn_functional():
+    x = ts.tensor([-2.0, 0.2, 3.0])
+    for name in ("selu", "celu", "hardshrink"):
+        assert getattr(ts, name)(x).tolist() == getattr(F, name)(x).tolist()
+    assert x.hardshrink(1.0).tolist() == [-2.0, 0.0, 3.0]
+    assert ts.threshold(x, 0.5, 9.0).tolist() == [9.0, 9.0, 3.0]
+    assert x.prelu(ts.tensor([0.5])).tolist() == ts.prelu(x, ts.tensor([0.5])).tolist() == F.prelu(x, ts.tensor([0.5])).tolist()

@@ -72,7 +72,7 @@ def test_of_two_tensors(name: str) -> None:
 def test_integer_division() -> None:
     a, b = np.array([7, -7, 7, -7]), np.array([2, 2, -2, -2])
     for mode in ("trunc", "floor", None):
-        agree(lambda L, x, y: L.div(x, y, rounding_mode=mode), a, b)
+        agree(lambda L, x, y: L.div(x, y, rounding_mode=mode), a, b)  # noqa: B023
     agree(lambda L, x: x.square(), a)
 
 

@@ -156,3 +156,9 @@ def test_refused_as_pytorch_does():
     )
     with pytest.raises(TypeError, match="must be Tensor, not list"):
         F.dropout([1.0])
+
+
+def test_names_outside_nn_functional():
+    x = ts.ones(100)
+    assert ts.dropout(x, 0.5, False) is x
+    assert set(ts.dropout(x, 0.5, True).tolist()) == {0.0, 2.0}

@@ -177,10 +177,10 @@ def test_true_is_not_one() -> None:
     assert x[1, 0].shape == (4,) and x[True, 0].shape == (1, 3, 4)
 
 
-PART = st.one_of(
-    st.integers(-3, 2), st.none(), st.just(Ellipsis), st.builds(slice, st.none() | st.integers(-4, 4), st.none() | st.integers(-4, 4),
-    st.none() | st.integers(1, 3)), st.lists(st.integers(-3, 2), min_size=1, max_size=3).map(T), st.booleans(),
-)  # fmt: skip
+BOUND = st.none() | st.integers(-4, 4)
+SLICE = st.builds(slice, BOUND, BOUND, st.none() | st.integers(1, 3))
+POSITIONS = st.lists(st.integers(-3, 2), min_size=1, max_size=3).map(T)
+PART = st.one_of(st.integers(-3, 2), st.none(), st.just(Ellipsis), SLICE, POSITIONS, st.booleans())
 
 
 @given(st.lists(PART, min_size=1, max_size=4).map(tuple))

@@ -37,7 +37,10 @@ def test_reductions_of_everything(name: str, dtype: str) -> None:
     agree(lambda L, x: getattr(x.detach().to(getattr(L, dtype)), name)(), array)
 
 
-@pytest.mark.parametrize("name", ["max", "min", "prod", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"])
+ALONG = ["max", "min", "prod", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
+
+
+@pytest.mark.parametrize("name", ALONG)
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_reductions_and_scans_along_one_axis(name: str, dim: int) -> None:
     for array in (normal(2, 3, 4), TIES):
@@ -63,9 +66,9 @@ def test_the_norm_of_zeros_has_gradient_zero() -> None:
 @pytest.mark.parametrize("correction", [0, 1, 2, 0.5])
 def test_moments_with_a_correction(correction: float) -> None:
     for name in ("var", "std"):
-        agree(lambda L, x: getattr(x, name)(1, correction=correction), normal(2, 3, 4))
+        agree(lambda L, x: getattr(x, name)(1, correction=correction), normal(2, 3, 4))  # noqa: B023
     for name in ("var_mean", "std_mean"):
-        agree(lambda L, x: tuple(getattr(L, name)(x, (0, 2), correction=correction)), normal(2, 3, 4))
+        agree(lambda L, x: tuple(getattr(L, name)(x, (0, 2), correction=correction)), normal(2, 3, 4))  # noqa: B023
     agree(lambda L, x: x.var(unbiased=False), normal(4))
 
 
@@ -159,4 +162,4 @@ def test_any_layout(shape: list[int], name: str, random: Any, expanded: bool) ->
 
 def test_count_nonzero_counts() -> None:
     for dim in itertools.chain([None], DIMS):
-        agree(lambda L, x: x.count_nonzero(dim), TIES)
+        agree(lambda L, x: x.count_nonzero(dim), TIES)  # noqa: B023

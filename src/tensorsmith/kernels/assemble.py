@@ -75,7 +75,12 @@ class Assembler:
         return found
 
     def cast(self, value: int, dtype: DType) -> int:
-        return value if self.body[value].dtype is dtype else self.emit(Kind.CAST, dtype, (value,))
+        instr = self.body[value]
+        if instr.dtype is dtype:
+            return value
+        if instr.kind is Kind.CAST and compute_dtype(dtype) is instr.dtype and self.body[instr.args[0]].dtype is dtype:
+            return instr.args[0]  # a half value that was only widened
+        return self.emit(Kind.CAST, dtype, (value,))
 
     # --- the walk ---------------------------------------------------------------------------------------------------
 

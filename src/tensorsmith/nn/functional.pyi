@@ -5,10 +5,22 @@ from typing import Any
 
 import numpy as np
 from tensorsmith.tensor.tensor import Tensor as Tensor
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from tensorsmith.core.dtypes import DType
+from typing import Any
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout for SELU networks: dropped elements take SELU's limit, and mean and variance stay (Klambauer, 2017)."""
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalisation of every channel over the batch (Ioffe, Szegedy, 2015)."""
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """out[..., k] = sum over i, j of x1[..., i] W[k, i, j] x2[..., j] + b[k]."""
 def binary_cross_entropy(
@@ -32,6 +44,18 @@ def binary_cross_entropy_with_logits(
     """-w (p t log s + (1 - t) log(1 - s)) with s = sigmoid(x), in the form that does not overflow."""
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, alpha (e**(x / alpha) - 1) elsewhere. RuntimeError for alpha = 0."""
+def celu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """`celu` written over the input."""
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1."""
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
     """The cosine of the angle between vectors along dim; the operands broadcast."""
 def cross_entropy(
@@ -55,6 +79,8 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """While training each channel of an input with 3 spatial axes is 0 with probability p."""
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, alpha (e**x - 1) elsewhere."""
+def elu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """`elu` written over the input."""
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -67,10 +93,27 @@ def embedding(
     """weight[input]: the rows of weight (number, size) at the positions `input` (any shape, int64 or int32)."""
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels (axis 1)."""
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = 'mean',
+) -> Tensor:
+    """(log v + (x - t)**2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2."""
 def gelu(input: Tensor, *, approximate: str = 'none') -> Tensor:
     """x Phi(x), Phi the normal distribution function."""
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a sigmoid(b), where a and b are the halves of the input along dim (Dauphin et al., 2017)."""
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalisation of groups of channels of every sample (Wu, He, 2018)."""
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], 0 inside."""
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
@@ -79,6 +122,17 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x min(max(x + 3, 0), 6) / 6."""
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """x held between min_val and max_val; the gradient at the bounds is 0."""
+def hardtanh_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """`hardtanh` written over the input."""
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """x where the target is 1, max(0, margin - x) where it is -1."""
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -87,6 +141,17 @@ def huber_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """d**2 / 2 where d = |x - y| <= delta, delta (d - delta / 2) elsewhere; times the weight where given."""
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalisation of every channel of every sample (Ulyanov et al., 2016)."""
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -115,12 +180,32 @@ def layer_norm(
     """(x - mean) / sqrt(variance + eps) over the last axes, times weight plus bias (Ba, Kiros, Hinton, 2016)."""
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, negative_slope x elsewhere."""
+def leaky_relu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """`leaky_relu` written over the input."""
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b."""
+def local_response_norm(
+    input: Tensor,
+    size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    k: float = 1.0,
+) -> Tensor:
+    """x / (k + alpha times the mean of x**2 over `size` neighbouring channels)**beta (Krizhevsky et al., 2012)."""
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along dim; without dim along axis 0 of 1 or 3 axes, else along axis 1."""
 def logsigmoid(input: Tensor) -> Tensor:
     """log(1 / (1 + e**-x)) = -log(1 + e**-x), without overflow."""
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """max(0, -y (x1 - x2) + margin). RuntimeError where the operands differ in their number of axes."""
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x tanh(log(1 + e**x)) (D. Misra, 2019)."""
 def mse_loss(
@@ -132,6 +217,34 @@ def mse_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """(x - y)**2; with weight, times the weight, and its mean is divided by the sum of the weights."""
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """The mean over the classes other than t of w_t max(0, margin - x_t + x_c)**p."""
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """The sum over labels t and other classes c of max(0, 1 - x_t + x_c), divided by the number of classes."""
+def multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """The mean over the classes (last axis) of binary cross entropies with logits, times the class weights."""
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -148,12 +261,27 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = 'constant', value: float 
     """Padded at both ends of the last axes: (last low, last high, next-to-last low, ...); negative widths cut."""
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last axis; the operands broadcast."""
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows i < j of a matrix (n, m), as a vector (n (n - 1) / 2)."""
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-08,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """e**x - t x for the logarithm x of the rate, x - t log(x + eps) for the rate; full adds Stirling's log(t!)."""
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, weight x elsewhere; weight has one element, or one for every channel (axis 1)."""
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0), element by element; the gradient at 0 is 0."""
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6)."""
+def relu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """`relu` written over the input."""
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -161,8 +289,20 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor:
     """x / sqrt(mean x**2 + eps) over the last axes, times weight (Zhang, Sennrich, 2019)."""
+def rrelu(
+    input: Tensor,
+    lower: float = 0.125,
+    upper: float = 0.3333333333333333,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """x where positive, s x elsewhere: s uniform in [lower, upper) while training, else their mean (Xu et al., 2015)."""
+def rrelu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """`rrelu` written over the input."""
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """scale (x where positive, alpha (e**x - 1) elsewhere), with the constants of Klambauer et al. (2017)."""
+def selu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """`selu` written over the input."""
 def sigmoid(input: Tensor, *, out: Any = None) -> Tensor:
     """sigmoid(input): exp of -|x|, never overflowing"""
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -176,6 +316,14 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ) -> Tensor:
     """d**2 / (2 beta) where d = |x - y| < beta, d - beta / 2 elsewhere; |x - y| for beta = 0."""
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """log(1 + e**(-x y)) with targets 1 and -1."""
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """e**x along dim, divided by its sum; without dim along axis 0 of 1 or 3 axes, else along axis 1."""
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
@@ -192,3 +340,29 @@ def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)."""
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where x > threshold, value elsewhere."""
+def threshold_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """`threshold` written over the input."""
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-06,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """max(0, |a - p| - |a - n| + margin) in the p-norm; with swap the smaller of |a - n| and |p - n| counts."""
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = 'mean',
+) -> Tensor:
+    """`triplet_margin_loss` with another distance, by default `pairwise_distance`."""

@@ -465,3 +465,22 @@ def rrelu(
 # The table has sigmoid and tanh already; `nn.functional` has them too.
 for _name in ("sigmoid", "tanh"):
     _activation(TABLE[_name].function)
+
+# PyTorch has these as `ts.name` too, and two of them as methods.
+for _name in ("selu", "celu", "rrelu", "threshold", "prelu", "hardshrink"):
+    public("activations", method=_name in ("prelu", "hardshrink"))(TABLE[f"nn.functional.{_name}"].function)
+
+
+def _written(name: str) -> None:
+    function = TABLE[f"nn.functional.{name}"].function
+
+    def in_place(input: Tensor, *args: Any, **keywords: Any) -> Tensor:  # noqa: A002
+        return function(input, *args, **keywords, inplace=True)
+
+    in_place.__name__ = in_place.__qualname__ = name + "_"
+    in_place.__doc__ = f"`{name}` written over the input."
+    public("activations", name=name + "_", namespace="nn.functional", method=False)(in_place)
+
+
+for _name in ("relu", "elu", "selu", "celu", "leaky_relu", "hardtanh", "rrelu", "threshold"):
+    _written(_name)

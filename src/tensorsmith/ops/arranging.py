@@ -10,6 +10,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node
+from tensorsmith.ops.joining import stack
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.ops.shortcut import as_int, as_ints
 from tensorsmith.ops.views import reshape
@@ -101,11 +102,11 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     for x in tensors:
         if x.ndim > 1:
             raise RuntimeError(
-                f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.ndim}D".removeprefix("torch.")
+                f"meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.ndim}D"
             )
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(
-            f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}".removeprefix("torch.")
+            f"meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}"
         )
     swapped = indexing == "xy" and len(vectors) >= 2
     if swapped:

@@ -11,7 +11,8 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.matmul import check_dtype, matmul
-from tensorsmith.ops.reductions import Dim, vector_norm_of
+from tensorsmith.ops.moments import vector_norm_of
+from tensorsmith.ops.reducing import Dim
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.shortcut import as_ints
 from tensorsmith.tensor.tensor import Tensor
@@ -38,8 +39,8 @@ def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
         if "..." in term:
             if len(letters) > rank:
                 raise RuntimeError(
-                    f"einsum(): the number of subscripts in the equation ({len(letters)}) is more than the number of dimensions "
-                    f"({rank}) for an operand"
+                    f"einsum(): the number of subscripts in the equation ({len(letters)}) is more than the number of "
+                    f"dimensions ({rank}) for an operand"
                 )
             widest = max(widest, rank - len(letters))
         elif len(letters) != rank:
@@ -77,7 +78,8 @@ def _diagonals(x: Node, labels: Labels) -> tuple[Node, Labels]:
         b = labels.index(label, a + 1)
         if x.shape[a] != x.shape[b]:
             raise RuntimeError(
-                f"einsum(): subscript {label} is repeated for an operand but the sizes don't match, {x.shape[b]} != {x.shape[a]}"
+                f"einsum(): subscript {label} is repeated for an operand but the sizes don't match, {x.shape[b]} != "
+                f"{x.shape[a]}"
             )
         x = x.graph.add(Primitive.DIAGONAL, (x,), offset=0, axis1=a, axis2=b)
         labels = [c for i, c in enumerate(labels) if i not in (a, b)] + [label]
@@ -129,8 +131,8 @@ def _einsum(*operands: Node, equation: str) -> Node:
             if sizes.setdefault(label, n) != n and n != 1:
                 if sizes[label] != 1:
                     raise RuntimeError(
-                        f"einsum(): subscript {label} has size {n} for operand which does not broadcast with previously seen size "
-                        f"{sizes[label]}"
+                        f"einsum(): subscript {label} has size {n} for operand which does not broadcast with previously seen "
+                        f"size {sizes[label]}"
                     )
                 sizes[label] = n
     current, labels = _diagonals(operands[0], terms[0])

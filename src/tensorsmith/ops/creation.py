@@ -185,10 +185,12 @@ def tensor(
         result = copy_array(array_of(data), dtype or data.dtype)
         return _finish(result, requires_grad)
     array, inferred = _infer(data)
-    try:
-        return _finish(copy_array(array, dtype or inferred), requires_grad)
-    except OverflowError:
-        raise OverflowError(f"tensor(): the int {data} does not fit into {(dtype or inferred).name}") from None
+    dtype = dtype or inferred
+    if isinstance(data, int | float) and dtype.kind in "iu" and dtype is not dtypes.uint64:
+        from tensorsmith.ops.inplace import check_number
+
+        check_number("tensor", data, dtype)
+    return _finish(copy_array(array, dtype), requires_grad)
 
 
 @public("creation", method=False, aliases=("asarray",))
@@ -288,7 +290,8 @@ def _like(name: str, value: Any) -> None:
         return _finish(result, requires_grad)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"A tensor of the shape, dtype and memory order of another{'' if value is None else f', filled with {value}'}."
+    filled = "" if value is None else f", filled with {value}"
+    function.__doc__ = f"A tensor of the shape, dtype and memory order of another{filled}."
     public("creation", method=False)(function)
 
 

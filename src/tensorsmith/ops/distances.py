@@ -20,8 +20,8 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import axis_of, need_floating, need_tensors, type_name
 from tensorsmith.ops.creation import from_numpy
-from tensorsmith.ops.reduction_modes import wide
 from tensorsmith.ops.moments import vector_norm_of
+from tensorsmith.ops.reduction_modes import wide
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor

@@ -18,7 +18,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import type_name
 from tensorsmith.ops.random import bits, draw
-from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.ops.registry import TABLE, need_tensor, public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
 
@@ -149,3 +149,19 @@ def _channel_dropout(name: str, dims: int) -> None:
 
 for _name, _dims in (("dropout1d", 1), ("dropout2d", 2), ("dropout3d", 3)):
     _channel_dropout(_name, _dims)
+
+
+def _with_train(name: str) -> None:
+    """PyTorch's `torch.dropout(input, p, train)` and its relatives."""
+    functional = TABLE[f"nn.functional.{name}"].function
+
+    def function(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
+        return functional(input, p, train)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`nn.functional.{name}` with all arguments given."
+    public("dropout", method=False)(function)
+
+
+for _name in ("dropout", "alpha_dropout", "feature_alpha_dropout"):
+    _with_train(_name)

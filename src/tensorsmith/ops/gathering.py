@@ -25,17 +25,17 @@ from tensorsmith.tensor.tensor import Tensor
 # --- graphs -----------------------------------------------------------------------------------------------------------
 
 
-def _lifted(x: Node) -> Node:
+def lifted(x: Node) -> Node:
     """A zero-dim value as one axis."""
     return x if x.ndim else build.reshape(x, (1,))
 
 
 def _positions(index: Node) -> Node:
-    return build.cast(_lifted(index), int64)
+    return build.cast(lifted(index), int64)
 
 
 def _gather(x: Node, index: Node, axis: int) -> Node:
-    found = x.graph.add(Primitive.GATHER, (_lifted(x), _positions(index)), axis=axis)
+    found = x.graph.add(Primitive.GATHER, (lifted(x), _positions(index)), axis=axis)
     return build.reshape(found, index.shape)
 
 
@@ -46,18 +46,18 @@ def _scatter(x: Node, index: Node, source: Any, axis: int, reduce: str) -> Node:
         source = build.broadcast_to(source, positions.shape)
     for i, n in enumerate(positions.shape):  # the source may be larger than the index: its first part is meant
         source = build.slice_(source, i, 0, n)
-    base = _lifted(x)
+    base = lifted(x)
     found = x.graph.add(Primitive.SCATTER, (base, positions, source), axis=axis, reduce=reduce)
     return build.reshape(found, x.shape)
 
 
 def _index_select(x: Node, index: Node, axis: int) -> Node:
-    found = x.graph.add(Primitive.TAKE, (_lifted(x), _positions(index)), axis=axis)
+    found = x.graph.add(Primitive.TAKE, (lifted(x), _positions(index)), axis=axis)
     return found if x.ndim else build.reshape(found, ())
 
 
 def _index_write(x: Node, index: Node, source: Any, axis: int, reduce: str, alpha: Any) -> Node:
-    base = _lifted(x)
+    base = lifted(x)
     positions = _positions(index)
     source = build.cast(source, x.dtype)
     shape = (*base.shape[:axis], positions.numel, *base.shape[axis + 1 :])
@@ -69,9 +69,9 @@ def _index_write(x: Node, index: Node, source: Any, axis: int, reduce: str, alph
 
 
 def _index_fill(x: Node, index: Node, value: Any, axis: int) -> Node:
-    base = _lifted(x)
+    base = lifted(x)
     extent = base.shape[axis]
-    positions = wrapped(_lifted(index), extent)
+    positions = wrapped(lifted(index), extent)
     # Marked first and then chosen, so that a position given twice counts once in the gradient of the value.
     nothing, ones = build.full(x.graph, (extent,), False, bool_), build.full(x.graph, positions.shape, True, bool_)
     marked = x.graph.add(Primitive.PUT, (nothing, positions, ones), axis=0, reduce="set")
@@ -91,7 +91,8 @@ index_fill_operator = Operator("index_fill", _index_fill)
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _index_dtype(name: str, index: Any, any_width: bool = False) -> Tensor:
+def index_dtype(name: str, index: Any, any_width: bool = False) -> Tensor:
+    """The index, which has to be int64 (or int32 with `any_width`)."""
     allowed = ("int64", "int32") if any_width else ("int64",)
     if need_tensor(name, index, "index", 3).dtype.name not in allowed:
         what = "int32 or int64" if any_width else "int64"
@@ -99,7 +100,7 @@ def _index_dtype(name: str, index: Any, any_width: bool = False) -> Tensor:
     return index
 
 
-def _checked_sizes(name: str, x: Tensor, axis: int, index: Tensor, source: Any, outside: bool) -> None:
+def checked_sizes(name: str, x: Tensor, axis: int, index: Tensor, source: Any, outside: bool) -> None:
     """Elementwise positions: equal ranks, and an index no larger than what it reads from and writes to."""
     if index.layout.numel == 0:
         return
@@ -120,12 +121,13 @@ def _checked_sizes(name: str, x: Tensor, axis: int, index: Tensor, source: Any, 
             raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
         if any(n > m for n, m in zip(of_index, of_source)):
             raise RuntimeError(
-                f"Expected index {list(of_index)} to be no larger than self {list(of_x)} apart from dimension {axis} and to be no "
-                f"larger size than src {list(of_source)}"
+                f"Expected index {list(of_index)} to be no larger than self {list(of_x)} apart from dimension {axis} and to be "
+                f"no larger size than src {list(of_source)}"
             )
 
 
-def _guarded(name: str, run: Callable[[], Tensor], x: Tensor, axis: int, index: Tensor, negative: bool = False) -> Tensor:
+def guarded(name: str, run: Callable[[], Tensor], x: Tensor, axis: int, index: Tensor, negative: bool = False) -> Tensor:
+    """Run, and name the position where one is outside its axis."""
     try:
         return run()
     except IndexError:
@@ -142,8 +144,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     if need_tensor("gather", index, "index", 3).layout.numel == 0:
         flat = input.reshape((input.layout.numel,)).narrow(0, 0, 0)  # type: ignore[attr-defined]
         return flat.reshape(index.layout.shape)
-    _checked_sizes("gather", input, axis, _index_dtype("gather", index, True), None, True)
-    return _guarded("gather", lambda: call(gather_operator, (input, index), {"axis": axis}), input, axis, index)
+    checked_sizes("gather", input, axis, index_dtype("gather", index, True), None, True)
+    return guarded("gather", lambda: call(gather_operator, (input, index), {"axis": axis}), input, axis, index)
 
 
 def _scatter_source(name: str, x: Tensor, source: Any) -> Any:
@@ -161,7 +163,7 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
     def prepared(x: Tensor, dim: int, index: Tensor, source: Any, reduce: str | None) -> tuple[int, Any, str]:
         axis = normalise_axis(as_int(name, dim, "dim"), need_tensor(name, x).ndim)
         source = _scatter_source(name, x, source)
-        _checked_sizes(name, x, axis, _index_dtype(name, index, True), source, False)
+        checked_sizes(name, x, axis, index_dtype(name, index, True), source, False)
         kind = always or {None: "set", "add": "add"}.get(reduce, reduce) or "set"
         return axis, source, kind
 
@@ -177,7 +179,7 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
         if index.layout.numel == 0:
             return input.clone()  # type: ignore[attr-defined]
         attrs = {"axis": axis, "reduce": kind}
-        return _guarded(name, lambda: call(operator, (input, index, source), attrs), input, axis, index)
+        return guarded(name, lambda: call(operator, (input, index, source), attrs), input, axis, index)
 
     def function_(
         self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
@@ -190,7 +192,7 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
             return self.copy_(_multiplied(self, axis, index, source))  # type: ignore[attr-defined]
         if index.layout.numel == 0:
             return self
-        return _guarded(
+        return guarded(
             name + "_", lambda: inplace(self, index, source, axis=axis, reduce=kind), self, axis, index
         )
 
@@ -227,24 +229,26 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:  # noqa: A00
     except AttributeError:
         entry = None
     if entry is not None:
-        return _guarded("index_select", lambda: entry(input, index), input, dim, index)
+        return guarded("index_select", lambda: entry(input, index), input, dim, index)
     axis = normalise_axis(as_int("index_select", dim, "dim"), need_tensor("index_select", input).ndim)
-    if _index_dtype("index_select", index, True).ndim > 1:
+    if index_dtype("index_select", index, True).ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
     if not input.ndim and index.layout.numel != 1:
         raise RuntimeError(
             f"index_select(): Index to scalar can have only 1 value, got {index.layout.numel} value(s)"
         )
     attrs = {"axis": axis}
-    return _guarded("index_select", lambda: call(index_select_operator, (input, index), attrs), input, axis, index)
+    return guarded("index_select", lambda: call(index_select_operator, (input, index), attrs), input, axis, index)
 
 
 def _check_slices(name: str, x: Tensor, axis: int, index: Tensor, source: Tensor) -> None:
     if index.ndim > 1:
         raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim}")
     if source.dtype is not x.dtype:
-        raise RuntimeError(f"{name}(): self and source expected to have the same dtype, but got (self) {type_name(x.dtype)} and "
-                           f"(source) {type_name(source.dtype)}")  # fmt: skip
+        raise RuntimeError(
+            f"{name}(): self and source expected to have the same dtype, but got (self) {type_name(x.dtype)} and (source) "
+            f"{type_name(source.dtype)}"
+        )
     wanted = (*x.layout.shape[:axis], index.layout.numel, *x.layout.shape[axis + 1 :]) if x.ndim else (index.layout.numel,)
     if source.layout.shape != wanted and not (math.prod(wanted) == 1 and source.layout.numel == 1):
         raise (RuntimeError if name == "index_add" else IndexError)(
@@ -258,18 +262,18 @@ def _writing(name: str, operator: Operator, reduce: str, what: str) -> None:
 
     def prepared(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any) -> dict[str, Any]:
         axis = normalise_axis(as_int(name, dim, "dim"), need_tensor(name, x).ndim)
-        _check_slices(name, x, axis, _index_dtype(name, index, name == "index_add"), need_tensor(name, source, "source", 4))
+        _check_slices(name, x, axis, index_dtype(name, index, name == "index_add"), need_tensor(name, source, "source", 4))
         if isinstance(alpha, float) and x.dtype.kind in "iub":
             raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
         return {"axis": axis, "reduce": reduce, "alpha": alpha}
 
     def function(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:  # noqa: A002
         attrs = prepared(input, dim, index, source, alpha)
-        return _guarded(name, lambda: call(operator, (input, index, source), attrs), input, attrs["axis"], index)
+        return guarded(name, lambda: call(operator, (input, index, source), attrs), input, attrs["axis"], index)
 
     def function_(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
         attrs = prepared(self, dim, index, source, alpha)
-        return _guarded(name + "_", lambda: inplace(self, index, source, **attrs), self, attrs["axis"], index)
+        return guarded(name + "_", lambda: inplace(self, index, source, **attrs), self, attrs["axis"], index)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = what
@@ -285,7 +289,7 @@ _index_fill_ = InplaceOperation(index_fill_operator)
 
 def _fill_operands(x: Tensor, dim: int, index: Tensor, value: Any) -> tuple[int, Any]:
     axis = normalise_axis(as_int("index_fill", dim, "dim"), need_tensor("index_fill", x).ndim)
-    if _index_dtype("index_fill", index).ndim > 1:
+    if index_dtype("index_fill", index).ndim > 1:
         raise IndexError("index_fill_(): Index is supposed to be a vector")
     operand = as_operand(value)
     if isinstance(operand, Tensor) and operand.ndim:
@@ -300,13 +304,13 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:  #
     """A copy with one value in the slices of dim at index."""
     axis, operand = _fill_operands(input, dim, index, value)
     attrs = {"axis": axis}
-    return _guarded("index_fill", lambda: call(index_fill_operator, (input, index, operand), attrs), input, axis, index, True)
+    return guarded("index_fill", lambda: call(index_fill_operator, (input, index, operand), attrs), input, axis, index, True)
 
 
 def index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """Write one value into the slices of dim at index."""
     axis, operand = _fill_operands(self, dim, index, value)
-    return _guarded("index_fill_", lambda: _index_fill_(self, index, operand, axis=axis), self, axis, index, True)
+    return guarded("index_fill_", lambda: _index_fill_(self, index, operand, axis=axis), self, axis, index, True)
 
 
 inplace_method("index_fill", index_fill_)

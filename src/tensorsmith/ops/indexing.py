@@ -141,8 +141,8 @@ def _check_values(x: Tensor, axes: tuple[int, ...], indices: Sequence[Tensor], v
         fits = False
     if not fits:
         raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.layout.shape)} cannot be broadcast to indexing result of shape "
-            f"{list(wanted)}"
+            f"shape mismatch: value tensor of shape {list(values.layout.shape)} cannot be broadcast to indexing result of "
+            f"shape {list(wanted)}"
         )
 
 

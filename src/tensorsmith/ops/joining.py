@@ -12,9 +12,11 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import array_of, copy_array
+from tensorsmith.ops.index_steps import host
+from tensorsmith.ops.padding import pad
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.shortcut import as_int, as_ints
-from tensorsmith.ops.views import reshape
+from tensorsmith.ops.views import reshape, to_2d, to_3d
 from tensorsmith.tensor.tensor import Tensor
 
 # --- joining ----------------------------------------------------------------------------------------------------------
@@ -43,7 +45,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
     every = _tensors("cat", tensors)
     if not every:
-        raise ValueError("torch.cat(): expected a non-empty list of Tensors".removeprefix("torch."))
+        raise ValueError("cat(): expected a non-empty list of Tensors")
     for i, x in enumerate(every):
         if not x.ndim:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
@@ -101,23 +103,19 @@ def hstack(tensors: Sequence[Tensor]) -> Tensor:
 @public("joining", method=False, aliases=("row_stack",), kind="composite", out=True)
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along the first axis; vectors become rows."""
-    from tensorsmith.ops.views import _to_2d
-
     parts = _tensors("vstack", tensors)
     if not parts:
         raise RuntimeError("vstack expects a non-empty TensorList")
-    return cat([_to_2d(x) for x in parts], 0)
+    return cat([to_2d(x) for x in parts], 0)
 
 
 @public("joining", method=False, kind="composite", out=True)
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along the third axis."""
-    from tensorsmith.ops.views import _to_3d
-
     parts = _tensors("dstack", tensors)
     if not parts:
         raise RuntimeError("dstack expects a non-empty TensorList")
-    return cat([_to_3d(x) for x in parts], 2)
+    return cat([to_3d(x) for x in parts], 2)
 
 
 @public("joining", method=False, kind="composite", out=True)
@@ -132,15 +130,11 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 @public("joining", method=False, kind="composite")
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along the diagonal of a matrix of zeros."""
-    from tensorsmith.ops.views import _to_2d
-
-    parts = [_to_2d(need_tensor("block_diag", x, "tensors")) for x in tensors]
+    parts = [to_2d(need_tensor("block_diag", x, "tensors")) for x in tensors]
     for i, x in enumerate(parts):
         if x.ndim != 2:
             raise RuntimeError(
-                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.ndim} dimensions".removeprefix(
-                    "torch."
-                )
+                f"block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.ndim} dimensions"
             )
     width = sum(x.layout.shape[1] for x in parts)
     rows, before = [], 0
@@ -238,8 +232,6 @@ def repeat_interleave(
 
 def _counted(counts: Tensor) -> Any:
     import numpy as np
-
-    from tensorsmith.ops.indexing import host
 
     values = host(counts, "repeat_interleave")
     if values.ndim != 1:

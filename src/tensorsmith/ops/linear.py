@@ -135,3 +135,6 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     for position, (value, name) in enumerate(zip(operands, ("input1", "input2", "weight", "bias")), 1):
         need_tensor("bilinear", value, name, position)
     return call(_bilinear_operator, operands, {})
+
+
+public("neural networks", method=False, kind="composite")(bilinear)

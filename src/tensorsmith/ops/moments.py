@@ -63,7 +63,8 @@ def _var_gradient(x: Node, grad: Node, axes: Axes, correction: float) -> Node:
     average = build.reduce(x, "sum", axes, keepdim=True) / float(count)
     below = count - correction
     if below <= 0 and len(axes) == x.ndim:
-        return kept(grad, x.shape, axes) * build.where(build.map_(Fn.EQ, x, average), math.nan, build.full(x.graph, x.shape, math.inf, x.dtype))
+        infinite = build.full(x.graph, x.shape, math.inf, x.dtype)
+        return kept(grad, x.shape, axes) * build.where(build.map_(Fn.EQ, x, average), math.nan, infinite)
     return kept(grad, x.shape, axes) * (2.0 / below if below else math.inf) * (x - average)
 
 

@@ -173,3 +173,6 @@ def rms_norm(
         eps = 2.220446049250313e-16 if input.dtype.itemsize == 8 else 1.1920928955078125e-07
     attrs = {"axes": len(shape), "eps": float(eps), "centred": False, "has_weight": weight is not None}
     return call(NORM, (input,) if weight is None else (input, weight), attrs)
+
+
+public("normalisation", method=False)(rms_norm)

@@ -19,16 +19,16 @@ def _pad_constant(x: Node, value: Any, widths: tuple[tuple[int, int], ...]) -> N
     for axis, (low, high) in enumerate(widths):  # negative widths cut
         start, end = max(-low, 0), max(-high, 0)
         x = build.slice_(x, axis, start, x.shape[axis] - start - end)
-    low, high = [max(w[0], 0) for w in widths], [max(w[1], 0) for w in widths]
-    padded = build.pad(x, low, high)
+    before, after = [max(w[0], 0) for w in widths], [max(w[1], 0) for w in widths]
+    padded = build.pad(x, before, after)
     if isinstance(value, int | float) and not isinstance(value, bool) and value == 0 and math.copysign(1, value) > 0:
         return padded
     inside: Node | None = None
-    for axis, (before, extent) in enumerate(zip(low, x.shape)):
-        if not low[axis] and not high[axis]:
+    for axis, (first, extent) in enumerate(zip(before, x.shape)):
+        if not first and not after[axis]:
             continue
         place = build.reshape(x.graph.iota(padded.shape[axis]), [n if i == axis else 1 for i, n in enumerate(padded.shape)])
-        here = (place >= before) & (place < before + extent)
+        here = (place >= first) & (place < first + extent)
         inside = here if inside is None else inside & here
     return padded if inside is None else build.where(inside, padded, build.cast(value, x.dtype, x.graph))
 
@@ -86,8 +86,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         most = extent - 1 if mode == "reflect" else extent if mode == "circular" else max(low, high)
         if max(low, high) > most:
             raise RuntimeError(
-                f"Padding size should be less than {'the corresponding input dimension' if mode == 'reflect' else 'or equal to'}"
-                f" , but got: padding ({low}, {high}) at dimension {axis} of input {list(input.layout.shape)}"
+                f"Padding size should be {'less than' if mode == 'reflect' else 'at most'} the corresponding input dimension, "
+                f"but got: padding ({low}, {high}) at dimension {axis} of input {list(input.layout.shape)}"
             )
         if mode == "replicate" and not extent and (low or high):
             raise RuntimeError(f"replicate padding of dimension {axis} with size 0: there is nothing to repeat")

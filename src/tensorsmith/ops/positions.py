@@ -12,7 +12,8 @@ from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, check_device, copy_array
-from tensorsmith.ops.indexing import host, pick
+from tensorsmith.ops.index_steps import host
+from tensorsmith.ops.indexing import pick
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.tensor.tensor import Tensor
 
@@ -104,8 +105,8 @@ def _search(name: str, sequence: Tensor, values: Any, right: bool, out_int32: bo
         values = tensor(values, dtype=sequence.dtype if not isinstance(values, float) else None)
     if sequence.ndim != 1 and sequence.layout.shape[:-1] != values.layout.shape[:-1]:
         raise RuntimeError(
-            f"{name}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value "
-            f"tensor must match, but we got boundaries tensor {list(sequence.layout.shape)} and input value tensor "
+            f"{name}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input "
+            f"value tensor must match, but we got boundaries tensor {list(sequence.layout.shape)} and input value tensor "
             f"{list(values.layout.shape)}"
         )
     found = call(searchsorted_operator, (sequence, values), {"right": right})

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tensorsmith.core.dtypes import DType
+from tensorsmith.core.dtypes import DType, get_default_dtype
 from tensorsmith.core.shapes import normalise_axes
 from tensorsmith.eager.inplace import type_name
 from tensorsmith.ir import build
@@ -57,10 +57,12 @@ def one_axis(x: Node, axes: Axes) -> tuple[Node, int]:
 
 
 def row_sum(x: Node, axis: int) -> Node:
+    """Sum over one axis, which stays."""
     return build.reduce(x, "sum", (axis,), keepdim=True)
 
 
 def count_of(shape: tuple[int, ...], axes: Axes) -> int:
+    """How many elements one result is made of."""
     return math.prod(shape[i] for i in axes)
 
 
@@ -72,6 +74,7 @@ def normalised(x: Tensor, dim: Dim) -> Axes:
 
 
 def floating_only(name: str, x: Tensor, dtype: DType | None) -> None:
+    """Refuse a reduction of integers that has no dtype to be in."""
     got = dtype or x.dtype
     if got.kind not in "fc":
         what = "input dtype must be" if dtype is None else "optional dtype must be"
@@ -81,6 +84,7 @@ def floating_only(name: str, x: Tensor, dtype: DType | None) -> None:
         )
 
 def shaped(x: Node, like: Node, axes: Axes, keepdim: bool) -> Node:
+    """A result with reduced axes kept, in its final shape and in the dtype of `like`."""
     return build.cast(build.reshape(x, result_shape(like.shape, axes, keepdim)), like.dtype)
 
 def at_index(x: Node, index: Node, grad: Node, axis: int) -> Node:
@@ -92,6 +96,4 @@ def at_index(x: Node, index: Node, grad: Node, axis: int) -> Node:
 
 def as_floating(x: Tensor) -> Tensor:
     """The tensor itself, or an integer or bool tensor in the default dtype."""
-    from tensorsmith.core.dtypes import get_default_dtype
-
     return x if x.dtype.kind in "fc" else x.to(get_default_dtype())  # type: ignore[attr-defined]

@@ -11,7 +11,8 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scan, scatter, zeros
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.reductions import ValuesIndices, as_floating
+from tensorsmith.ir.rules import float_result
+from tensorsmith.ops.reducing import ValuesIndices
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.ops.shortcut import as_int
 from tensorsmith.scalar.table import Fn
@@ -49,9 +50,14 @@ def _record_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node], axis
     return [scatter(zeros(grad, x.shape), outputs[1], grad, axis, "add") if x.ndim else grad]
 
 
+def _logcumsumexp(x: Node, axis: int) -> Node:
+    x = build.cast(x, float_result(x.dtype))
+    return scan(x, "logsumexp", axis) if x.ndim else x
+
+
 cumsum_operator = Operator("cumsum", _running("sum"))
 cumprod_operator = Operator("cumprod", _running("prod"))
-logcumsumexp_operator = Operator("logcumsumexp", lambda x, axis: scan(x, "logsumexp", axis) if x.ndim else x)
+logcumsumexp_operator = Operator("logcumsumexp", _logcumsumexp)
 cummax_operator = Operator("cummax", _record("max"), vjp=_record_vjp)
 cummin_operator = Operator("cummin", _record("min"), vjp=_record_vjp)
 
@@ -93,5 +99,5 @@ _records("cummin", cummin_operator, "smallest element")
 @public("reductions", kind="library", out=True)
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:  # noqa: A002
     """log of the running sum of exp(x), without overflow."""
-    x = as_floating(need_tensor("logcumsumexp", input))
-    return logcumsumexp_operator(x, axis=normalise_axis(as_int("logcumsumexp", dim, "dim"), x.ndim))
+    axis = normalise_axis(as_int("logcumsumexp", dim, "dim"), need_tensor("logcumsumexp", input).ndim)
+    return logcumsumexp_operator(input, axis=axis)

@@ -12,7 +12,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scatter
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.gathering import _checked_sizes, _guarded, _index_dtype, _lifted
+from tensorsmith.ops.gathering import checked_sizes, guarded, index_dtype, lifted
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.ops.shortcut import as_int
 from tensorsmith.scalar.table import Fn
@@ -22,7 +22,7 @@ REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
 def _parts(x: Node, index: Node, source: Node) -> tuple[Node, Node, Node]:
-    base, positions, source = _lifted(x), build.cast(_lifted(index), int64), _lifted(source)
+    base, positions, source = lifted(x), build.cast(lifted(index), int64), lifted(source)
     for i, n in enumerate(positions.shape):
         source = build.slice_(source, i, 0, n)
     return base, positions, source
@@ -85,7 +85,7 @@ def _scatter_reduce_vjp(
         to_base, to_source = start * share, hits * gathered(share)
     if not include_self:
         to_base = _cleared(to_base, positions, axis, 0)
-    low, high = [0] * source.ndim, [n - m for n, m in zip(_lifted(given).shape, source.shape)]
+    low, high = [0] * source.ndim, [n - m for n, m in zip(lifted(given).shape, source.shape)]
     to_source = build.pad(to_source, low, high)
     return [build.reshape(to_base, x.shape), None, build.reshape(to_source, given.shape)]
 
@@ -134,7 +134,7 @@ def _prepared(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, incl
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     if reduce not in REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    _checked_sizes("scatter_reduce", x, axis, _index_dtype("scatter_reduce", index, True), src, False)
+    checked_sizes("scatter_reduce", x, axis, index_dtype("scatter_reduce", index, True), src, False)
     return {"axis": axis, "reduce": reduce, "include_self": bool(include_self)}
 
 
@@ -149,7 +149,7 @@ def scatter_reduce(
     attrs = _prepared(input, dim, index, src, reduce, include_self)
     if index.layout.numel == 0:
         return input.clone()  # type: ignore[attr-defined]
-    return _guarded(
+    return guarded(
         "scatter_reduce", lambda: call(scatter_reduce_operator, (input, index, src), attrs), input, attrs["axis"], index
     )
 
@@ -161,7 +161,7 @@ def scatter_reduce_(
     attrs = _prepared(self, dim, index, src, reduce, include_self)
     if index.layout.numel == 0:
         return self
-    return _guarded(
+    return guarded(
         "scatter_reduce_", lambda: _scatter_reduce_(self, index, src, **attrs), self, attrs["axis"], index
     )
 

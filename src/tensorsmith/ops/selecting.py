@@ -35,7 +35,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
 
         return nonzero(condition, as_tuple=True)
     if condition.dtype is not bool_ and condition.dtype is not uint8:
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {type_name(condition.dtype)}")
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {type_name(condition.dtype)}"
+        )
     return call(where_operator, (condition, _operand("where", input, "input"), _operand("where", other, "other")), {})
 
 
@@ -94,11 +96,11 @@ def _clamp(x: Node, low: Any, high: Any) -> Node:
     if low is not None:
         low = build.cast(low, dtype, x.graph)
         found = build.where(found < low, low, found)
-        found = build.where(build.map_(Fn.ISNAN, low), low, found) if isinstance(low, Node) and low.shape else found
+        found = build.where(build.map_(Fn.ISNAN, low), low, found) if isinstance(low, Node) else found
     if high is not None:
         high = build.cast(high, dtype, x.graph)
         found = build.where(found > high, high, found)
-        found = build.where(build.map_(Fn.ISNAN, high), high, found) if isinstance(high, Node) and high.shape else found
+        found = build.where(build.map_(Fn.ISNAN, high), high, found) if isinstance(high, Node) else found
     return found
 
 
@@ -210,8 +212,8 @@ def _with_value(name: str, operator: Operator, formula: str) -> Any:
             raise RuntimeError("For integral input tensors, argument value must not be a floating point number.")
         if name == "addcdiv" and dtype.kind in "iub":
             raise RuntimeError(
-                "Integer division with addcdiv is no longer supported; use (input + value * torch.trunc(tensor1 / tensor2))"
-                ".to(input.dtype) in place of it.".replace("torch.", "")
+                "Integer division with addcdiv is no longer supported; use (input + value * trunc(tensor1 / tensor2))"
+                ".to(input.dtype) in place of it."
             )
         return (*operands, value)
 

@@ -13,8 +13,8 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import copy_array
-from tensorsmith.ops.indexing import host
-from tensorsmith.ops.reductions import ValuesIndices, at_index
+from tensorsmith.ops.index_steps import host
+from tensorsmith.ops.reducing import ValuesIndices, at_index
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.shortcut import as_int
 from tensorsmith.scalar.table import Fn
@@ -212,7 +212,11 @@ def unique_consecutive(
     """The elements (or slices of an axis) without immediate repetitions."""
     values = host(need_tensor("unique_consecutive", input), "unique_consecutive")
     axis = None if dim is None else normalise_axis(dim, input.ndim)
-    rows = values.reshape(-1, 1) if axis is None else np.moveaxis(values, axis, 0).reshape(values.shape[axis], values.size // max(values.shape[axis], 1))
+    if axis is None:
+        rows = values.reshape(-1, 1)
+    else:
+        extent = values.shape[axis]
+        rows = np.moveaxis(values, axis, 0).reshape(extent, values.size // max(extent, 1))
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(1)
     starts = np.flatnonzero(new)

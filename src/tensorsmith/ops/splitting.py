@@ -98,7 +98,7 @@ def _split(x: Tensor, sizes: tuple[int, ...], axis: int) -> tuple[Tensor, ...]:
     return split_operator(x, axis=axis, sizes=sizes) if sizes else ()
 
 
-def _split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
     """Parts of a given size along an axis, or of the sizes given in a list, which must add up to the extent."""
     if not need_tensor("split", input).ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
@@ -129,12 +129,12 @@ def _split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tupl
 
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of a given size along an axis (the last may be smaller), or of the sizes given in a list."""
-    return _split_any(tensor, split_size_or_sections, dim)
+    return split_any(tensor, split_size_or_sections, dim)
 
 
 def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of a given size along an axis (the last may be smaller), or of the sizes given in a list."""
-    return _split_any(self, split_size, dim)
+    return split_any(self, split_size, dim)
 
 
 public("views", name="split", kind="view", method=False)(split)
@@ -144,7 +144,7 @@ Tensor.split = _split_method  # type: ignore[assignment, method-assign]
 @public("views", kind="view")
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
     """Parts of given sizes along an axis."""
-    return _split_any(input, tuple(split_sizes), dim)
+    return split_any(input, tuple(split_sizes), dim)
 
 
 @public("views", kind="view")
@@ -183,8 +183,8 @@ def _split_along(name: str, least: int, axis_of: Callable[[int], int]) -> Any:
     def function(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:  # noqa: A002
         if need_tensor(name, input).ndim < least:
             raise RuntimeError(
-                f"torch.{name} requires a tensor with at least {least} dimension{'s' if least > 1 else ''}, but got a tensor "
-                f"with {input.ndim} dimensions!".removeprefix("torch.")
+                f"{name} requires a tensor with at least {least} dimension{'s' if least > 1 else ''}, but got a tensor "
+                f"with {input.ndim} dimensions!"
             )
         where = args[0] if len(args) == 1 else args if args else indices if indices is not None else sections
         axis = axis_of(input.ndim)

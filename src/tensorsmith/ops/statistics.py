@@ -9,9 +9,9 @@ import numpy as np
 
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.ops.creation import array_of, copy_array
-from tensorsmith.ops.indexing import host
+from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.joining import cat
-from tensorsmith.ops.reductions import norm, vector_norm_of
+from tensorsmith.ops.moments import norm, vector_norm_of
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.sorting import sort
 from tensorsmith.tensor.tensor import Tensor
@@ -82,15 +82,19 @@ def cov(
 ) -> Tensor:
     """The covariance matrix of variables in rows and observations in columns."""
     if need_tensor("cov", input).ndim > 2:
-        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
+        raise RuntimeError(
+            f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions"
+        )
     rows = input.reshape((1, -1)) if input.ndim < 2 else input  # type: ignore[attr-defined]
     count = rows.layout.shape[1]
     weights = None
     for which, w in (("fweights", fweights), ("aweights", aweights)):
         if w is not None:
             if w.layout.numel != count:
-                raise RuntimeError(f"cov(): expected {which} to have the same numel as there are observations in the input but got "
-                                   f"{w.layout.numel} != {count}")  # fmt: skip
+                raise RuntimeError(
+                    f"cov(): expected {which} to have the same numel as there are observations in the input but got "
+                    f"{w.layout.numel} != {count}"
+                )
             weights = w if weights is None else weights * w
     total: Any = count if weights is None else weights.sum()  # type: ignore[attr-defined]
     if weights is None:
@@ -257,17 +261,17 @@ def _gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order
     given = spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
     if len(given) != len(axes):
         raise RuntimeError(
-            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {len(axes)}, but got a list of "
-            f"length {len(given)}".removeprefix("torch.")
+            f"gradient expected spacing to be unspecified, a scalar, or a list of length {len(axes)}, but got a list of "
+            f"length {len(given)}"
         )
     if edge_order not in (1, 2):
-        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.".removeprefix("torch."))
+        raise RuntimeError("gradient only supports edge_order=1 and edge_order=2.")
     results = []
     for axis, step in zip(axes, given):
         extent = x.layout.shape[axis]
         if extent < edge_order + 1:
             raise RuntimeError(
-                "torch.gradient expected each dimension size to be at least edge_order+1".removeprefix("torch.")
+                "gradient expected each dimension size to be at least edge_order+1"
             )
         results.append(_derivative(x, axis, extent, step, edge_order))
     return results
@@ -281,13 +285,19 @@ def _derivative(x: Tensor, axis: int, extent: int, step: Any, edge_order: int) -
         return x.narrow(axis, start, length)  # type: ignore[attr-defined]
 
     shape = tuple(-1 if i == axis else 1 for i in range(x.ndim))
+    before: Any
+    after: Any
+    first: Any
+    last: Any
+    second: Any
+    next_to_last: Any
     if isinstance(step, Tensor):
         gaps = diff(step, dim=0)
         before, after = gaps.narrow(0, 0, extent - 2).reshape(shape), gaps.narrow(0, 1, extent - 2).reshape(shape)  # type: ignore[attr-defined]
         first, last = gaps[0], gaps[extent - 2]
         second, next_to_last = (gaps[1], gaps[extent - 3]) if extent > 2 else (first, last)
     else:
-        h = 1.0 if step is None else step
+        h: Any = 1.0 if step is None else step
         before = after = first = last = second = next_to_last = h
     inner = at(2, extent - 2) * (before / (after * (before + after))) + at(1, extent - 2) * (
         (after - before) / (before * after)

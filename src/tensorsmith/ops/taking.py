@@ -13,8 +13,9 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, copy_array
-from tensorsmith.ops.gathering import gather
-from tensorsmith.ops.indexing import host, out_of_range, wrapped
+from tensorsmith.ops.gathering import gather, index_dtype
+from tensorsmith.ops.index_steps import host
+from tensorsmith.ops.indexing import out_of_range, wrapped
 from tensorsmith.ops.indexing import put as put_at
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.tensor.modes import modes
@@ -41,7 +42,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     """`gather` with input and index broadcast against each other outside dim; of the flattened tensor without dim."""
     need_tensor("take_along_dim", input)
     if need_tensor("take_along_dim", indices, "indices", 2).dtype.name != "int64":
-        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {type_name(indices.dtype)}"[6:])
+        raise RuntimeError(f"take_along_dim(): dtype of indices should be Long but got {type_name(indices.dtype)}")
     if dim is None:
         flat = input.reshape((input.layout.numel,))  # type: ignore[attr-defined]
         return gather(flat, 0, indices.reshape((indices.layout.numel,)))  # type: ignore[attr-defined]
@@ -81,7 +82,7 @@ def _out_of_flat(name: str, run: Callable[[], Tensor], x: Tensor, index: Tensor)
 def take(input: Tensor, index: Tensor) -> Tensor:  # noqa: A002
     """Elements of the flattened tensor, in the shape of the index."""
     need_tensor("take", input)
-    _index_dtype("take", index)
+    index_dtype("take", index)
     if not input.layout.numel and index.layout.numel:
         raise IndexError("take(): tried to take from an empty tensor")
     return _out_of_flat("take", lambda: call(take_operator, (input, index), {}), input, index)
@@ -92,9 +93,11 @@ _put_ = InplaceOperation(put_operator)
 
 def _put_operands(x: Tensor, index: Tensor, source: Tensor) -> None:
     need_tensor("put", x)
-    _index_dtype("put", index)
+    index_dtype("put", index)
     if need_tensor("put", source, "source", 3).dtype is not x.dtype:
-        raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got {x.dtype.name} and {source.dtype.name}")
+        raise RuntimeError(
+            f"put_(): self and source expected to have the same dtype, but got {x.dtype.name} and {source.dtype.name}"
+        )
     if index.layout.numel != source.layout.numel:
         raise RuntimeError(
             f"put_(): Expected source and index to have the same number of elements, but got source.numel() = "

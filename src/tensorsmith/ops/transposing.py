@@ -15,6 +15,7 @@ from tensorsmith.ops.view_operators import (
     t_operator,
     transpose_operator,
 )
+from tensorsmith.ops.views import sizes_of
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -95,11 +96,11 @@ def permute(input: Tensor, *dims: Any) -> Tensor:  # noqa: A002
     entry = find((permute_operator, need_tensor("permute", input).layout, dims))
     if entry is not None:
         return entry(input)
-    wanted = _shape("permute", dims)
+    wanted = sizes_of("permute", dims)
     if len(wanted) != input.ndim:
         raise RuntimeError(
-            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering "
-            f"of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(wanted)}".replace("(sparse_coo)", "")
+            f"permute: number of dimensions in the tensor input does not match the length of the desired ordering of "
+            f"dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(wanted)}"
         )
     axes = tuple(normalise_axis(d, input.ndim) for d in wanted)
     if len(set(axes)) != len(axes):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.shapes import broadcast_shapes
+from tensorsmith.core.shapes import broadcast_shapes, normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
-from tensorsmith.ops import views
+from tensorsmith.ops import splitting, transposing, views
 from tensorsmith.ops.conversion import contiguous_operator
-from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.ops.registry import method, need_tensor, public
+from tensorsmith.ops.view_operators import slice_operator
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -27,26 +28,25 @@ def _copied(name: str, view: Callable[..., Any]) -> None:
 
 
 def _slice(x: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor:
-    from tensorsmith.core.shapes import normalise_axis
-
     axis = normalise_axis(dim, x.ndim)
     first, last, step = slice(start, end, step).indices(x.layout.shape[axis])
     length = max(-(-(last - first) // step), 0)
-    return views.slice_operator(x, axis=axis, start=first, length=length, step=step)
+    return slice_operator(x, axis=axis, start=first, length=length, step=step)
 
 
-for _name, _view in {
-    "expand_copy": views.expand, "diagonal_copy": views.diagonal, "as_strided_copy": views.as_strided,
-    "narrow_copy": views.narrow, "view_copy": views.view, "permute_copy": views.permute,
-    "split_with_sizes_copy": views.split_with_sizes, "unbind_copy": views.unbind, "unfold_copy": views.unfold,
-    "squeeze_copy": views.squeeze, "unsqueeze_copy": views.unsqueeze, "transpose_copy": views.transpose,
-    "t_copy": views.t, "select_copy": views.select, "alias_copy": lambda x: x,
+_VIEWS: dict[str, Callable[..., Any]] = {
+    "expand_copy": views.expand, "diagonal_copy": splitting.diagonal, "as_strided_copy": views.as_strided,
+    "narrow_copy": splitting.narrow, "view_copy": views.view, "permute_copy": transposing.permute,
+    "split_with_sizes_copy": splitting.split_with_sizes, "unbind_copy": splitting.unbind, "unfold_copy": splitting.unfold,
+    "squeeze_copy": views.squeeze, "unsqueeze_copy": views.unsqueeze, "transpose_copy": transposing.transpose,
+    "t_copy": transposing.t, "select_copy": splitting.select, "alias_copy": lambda x: x,
     "slice_copy": lambda x, dim=0, start=None, end=None, step=1: _slice(x, dim, start, end, step),
-}.items():  # fmt: skip
+}  # fmt: skip
+for _name, _view in _VIEWS.items():
     _copied(_name, _view)
 
-public("views", name="unsafe_chunk", kind="view")(views.chunk)
-public("views", name="unsafe_split", kind="view")(views._split_any)
+public("views", name="unsafe_chunk", kind="view")(splitting.chunk)
+public("views", name="unsafe_split", kind="view")(splitting.split_any)
 
 
 def _written(name: str, view: Callable[..., Tensor], what: str) -> None:
@@ -66,8 +66,8 @@ def _written(name: str, view: Callable[..., Tensor], what: str) -> None:
     public("views", kind="composite")(function)
 
 
-_written("select_scatter", views.select, "one position of an axis")
-_written("diagonal_scatter", views.diagonal, "a diagonal")
+_written("select_scatter", splitting.select, "one position of an axis")
+_written("diagonal_scatter", splitting.diagonal, "a diagonal")
 _written("as_strided_scatter", views.as_strided, "the elements of given strides")
 _written(
     "slice_scatter", lambda x, dim=0, start=None, end=None, step=1: _slice(x, dim, start, end, step), "a slice of an axis"
@@ -77,13 +77,13 @@ sum_to_size_operator = Operator("sum_to_size", lambda x, shape: build.sum_to(x, 
 
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """Summed over the axes along which `size` was broadcast: the inverse of expand."""
-    shape = views._shape("sum_to_size", size)
+    shape = views.sizes_of("sum_to_size", size)
     if broadcast_shapes(shape, self.layout.shape) != self.layout.shape:
         raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(self.layout.shape)}}}.")
     return sum_to_size_operator(self, shape=shape)
 
 
-Tensor.sum_to_size = sum_to_size  # type: ignore[attr-defined]
+method()(sum_to_size)
 
 
 @public("views", kind="composite")
@@ -115,7 +115,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
     if self.layout.tracked:
         raise RuntimeError("cannot resize variables that require grad")
-    shape = views._shape("resize_", sizes)
+    shape = views.sizes_of("resize_", sizes)
     if any(n < 0 for n in shape):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     layout = layout_of(self.layout.dtype, shape)
@@ -128,5 +128,5 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     return self
 
 
-Tensor.resize_ = resize_  # type: ignore[attr-defined]
-Tensor.resize_as_ = lambda self, other, memory_format=None: resize_(self, other.layout.shape)  # type: ignore[attr-defined]
+method()(resize_)
+method("resize_as_")(lambda self, other, memory_format=None: resize_(self, other.layout.shape))

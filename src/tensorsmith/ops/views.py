@@ -24,7 +24,8 @@ from tensorsmith.tensor.tensor import Tensor, make_view
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
-def _shape(name: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
+def sizes_of(name: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape from `f(2, 3)` or `f((2, 3))`."""
     if len(shape) == 1 and isinstance(shape[0], list | tuple):
         shape = tuple(shape[0])
     return tuple([as_int(name, n, "size") for n in shape])
@@ -44,7 +45,7 @@ def view(self: Tensor, *shape: Any, dtype: DType | None = None) -> Tensor:
         return _as_dtype(self, wanted)
     if not shape:
         raise TypeError("view() received an invalid combination of arguments - got (), expected a size or a dtype")
-    sizes = infer_size(_shape("view", shape), self.layout.numel)
+    sizes = infer_size(sizes_of("view", shape), self.layout.numel)
     if views.reshape(Strided(self.layout.shape, self.layout.strides), sizes) is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
@@ -98,7 +99,7 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:  # noqa: A002
         raise
     if entry is not None:
         return entry(input)
-    sizes = infer_size(_shape("reshape", shape), input.layout.numel)
+    sizes = infer_size(sizes_of("reshape", shape), input.layout.numel)
     return run(reshape_operator, input, (shape,), {"shape": sizes})
 
 
@@ -181,7 +182,7 @@ def expand(self: Tensor, *sizes: Any, implicit: bool = False) -> Tensor:
     entry = find((expand_operator, self.layout, sizes))
     if entry is not None:
         return entry(self)
-    wanted = _shape("expand", sizes)
+    wanted = sizes_of("expand", sizes)
     old = self.layout.shape
     lead = len(wanted) - len(old)
     if lead < 0:
@@ -294,16 +295,18 @@ def _at_least(name: str, widen: Callable[[Tensor], Tensor]) -> None:
     public("views", kind="view", method=False)(function)
 
 
-def _to_2d(x: Tensor) -> Tensor:
+def to_2d(x: Tensor) -> Tensor:
+    """At least two axes, new ones in front."""
     return reshape(x, (1, 1)) if not x.ndim else unsqueeze(x, 0) if x.ndim == 1 else x
 
 
-def _to_3d(x: Tensor) -> Tensor:
+def to_3d(x: Tensor) -> Tensor:
+    """At least three axes: a vector becomes (1, n, 1), a matrix (m, n, 1)."""
     if x.ndim == 1:
         return unsqueeze(unsqueeze(x, 0), 2)
     return reshape(x, (1, 1, 1)) if not x.ndim else unsqueeze(x, 2) if x.ndim == 2 else x
 
 
 _at_least("atleast_1d", lambda x: x if x.ndim else reshape(x, (1,)))
-_at_least("atleast_2d", _to_2d)
-_at_least("atleast_3d", _to_3d)
+_at_least("atleast_2d", to_2d)
+_at_least("atleast_3d", to_3d)

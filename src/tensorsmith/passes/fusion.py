@@ -416,15 +416,16 @@ class Fusion:
         return None
 
     def computed_twice(self) -> Node | None:
-        """A value of some cost that two kernels would both compute; the last such in the order of the graph."""
+        """A value of some cost that two kernels would both compute: one of the smallest, the last in the graph's order.
+
+        The smallest first, because with a value a row in memory what is made of it may be cheap.
+        """
         count: dict[Node, int] = {}
         for group in self.groups:
             for node in group.visited:
                 count[node] = count.get(node, 0) + 1
-        for node in reversed(self.nodes):
-            if count.get(node, 0) > 1 and not self.is_cheap(node):
-                return node
-        return None
+        repeated = [node for node in reversed(self.nodes) if count.get(node, 0) > 1 and not self.is_cheap(node)]
+        return min(repeated, key=lambda node: node.numel, default=None)
 
     def is_cheap(self, node: Node) -> bool:
         """Whether computing it again costs less than reading it: a few simple operations on buffers."""

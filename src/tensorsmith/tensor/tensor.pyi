@@ -13,7 +13,7 @@ from tensorsmith.autograd.backward import GradientEdge
 from tensorsmith.autograd.hooks import RemovableHandle
 from tensorsmith.autograd.node import Node
 from tensorsmith.ops.random import Generator
-from tensorsmith.ops.reductions import MinMax, ValuesIndices
+from tensorsmith.ops.reducing import MinMax, ValuesIndices
 
 class TensorState:
     """What few tensors have: gradient, hooks, a name."""
@@ -220,6 +220,8 @@ class Tensor:
         storage_offset: builtins.int | None = None,
     ) -> Tensor:
         """Any shape, strides and offset over the storage of a tensor."""
+    def as_strided_scatter(self, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        """A copy with the elements of given strides written over by src."""
     def asin(self) -> Tensor:
         """asin(input): Cephes asinf"""
     def asin_(self) -> Tensor: ...
@@ -305,6 +307,8 @@ class Tensor:
         """Clamp in place."""
     def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy in new memory, in the same order of axes; gradients flow through."""
+    def combinations(self, r: builtins.int = 2, with_replacement: builtins.bool = False) -> Tensor:
+        """Every combination of r elements of a vector, one a row."""
     def conj(self) -> Tensor:
         """The conjugate of a real tensor: the tensor itself."""
     def conj_physical(self) -> Tensor:
@@ -316,6 +320,8 @@ class Tensor:
     def copysign(self, other: Any) -> Tensor:
         """copysign(input, other): IEEE 754, one operation"""
     def copysign_(self, other: Any) -> Tensor: ...
+    def corrcoef(self) -> Tensor:
+        """The matrix of correlation coefficients of variables in rows."""
     def cos(self) -> Tensor:
         """cos(input): Cody-Waite reduction by pi/2 and minimax polynomials (Muller, Elementary Functions)"""
     def cos_(self) -> Tensor: ...
@@ -324,6 +330,14 @@ class Tensor:
     def cosh_(self) -> Tensor: ...
     def count_nonzero(self, dim: Any = None) -> Tensor:
         """How many elements are not zero, as int64."""
+    def cov(
+        self,
+        *,
+        correction: builtins.int = 1,
+        fweights: Tensor | None = None,
+        aweights: Tensor | None = None,
+    ) -> Tensor:
+        """The covariance matrix of variables in rows and observations in columns."""
     def cpu(self) -> Tensor:
         """On the CPU, where every tensor is."""
     def cross(self, other: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
@@ -357,9 +371,21 @@ class Tensor:
         """All elements as the diagonal of a matrix."""
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """The diagonal of two axes as a new last axis."""
+    def diagonal_scatter(self, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        """A copy with a diagonal written over by src."""
+    def diff(
+        self,
+        n: builtins.int = 1,
+        dim: builtins.int = -1,
+        prepend: Tensor | None = None,
+        append: Tensor | None = None,
+    ) -> Tensor:
+        """Differences of neighbours along an axis, n times."""
     def digamma(self) -> Tensor:
         """digamma(input): recurrence and asymptotic series, A&S 6.3"""
     def digamma_(self) -> Tensor: ...
+    def dist(self, other: Tensor, p: builtins.float = 2) -> Tensor:
+        """The p-norm of the difference."""
     def div(self, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
         """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
     def div_(self, other: Any, *, rounding_mode: str | None = None) -> Tensor: ...
@@ -406,8 +432,8 @@ class Tensor:
         """trunc(input): IEEE 754, one operation"""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Axes start_dim to end_dim joined to one; a zero-dim tensor becomes one axis. The tensor itself where nothing changes."""
-    def flip(self, *dims: Any) -> Tensor:
-        """Axes reversed, in new memory."""
+    def flip(self, *args: Any, dims: Any = None) -> Tensor:
+        """Axes reversed, in new memory: `flip(0, 1)` or `flip((0, 1))`."""
     def fliplr(self) -> Tensor:
         """The second axis reversed."""
     def flipud(self) -> Tensor:
@@ -463,9 +489,20 @@ class Tensor:
         """gt(input, other): IEEE 754, one operation"""
     def half(self, memory_format: Any = None) -> Tensor:
         """In float16; the tensor itself where it is that already."""
+    def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
+        """x outside [-lambd, lambd], 0 inside."""
     def heaviside(self, other: Any, *, out: Any = None) -> Tensor:
         """0 below zero, 1 above, and the second operand at zero."""
     def heaviside_(self, other: Any) -> Tensor: ...
+    def histc(
+        self,
+        bins: builtins.int = 100,
+        min: builtins.float = 0,
+        max: builtins.float = 0,
+        *,
+        out: Any = None,
+    ) -> Tensor:
+        """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
     def hsplit(self, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
         """Parts along the second axis."""
     def hypot(self, other: Any) -> Tensor:
@@ -501,6 +538,18 @@ class Tensor:
         """A copy with values written at the positions of `indices`, or added with `accumulate`."""
     def index_put_(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
         """Write values in place at the positions of `indices` (one tensor an axis), or add them with `accumulate`."""
+    def index_reduce(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        source: Tensor,
+        reduce: str,
+        *,
+        include_self: builtins.bool = True,
+        out: Any = None,
+    ) -> Tensor:
+        """A copy in which slices of source that meet at a position of dim are reduced: prod, mean, amax or amin."""
+    def index_reduce_(self, dim: Any, index: Any, source: Any, reduce: Any, *, include_self: Any = True) -> Tensor: ...
     def index_select(self, dim: builtins.int, index: Tensor, *, out: Any = None) -> Tensor:
         """The slices of an axis at the positions of a vector."""
     def inner(self, other: Tensor, *, out: Any = None) -> Tensor:
@@ -601,6 +650,10 @@ class Tensor:
         """`value` where the mask holds, else the input."""
     def masked_fill_(self, mask: Tensor, value: Any) -> Tensor:
         """Write `value` in place where the mask holds."""
+    def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
+        """A copy with the elements of source, in order, where the mask holds."""
+    def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
+        """Write the elements of source, in order, where the mask holds."""
     def masked_select(self, mask: Tensor, *, out: Any = None) -> Tensor:
         """The elements where the mask holds, in one axis; input and mask broadcast."""
     def matmul(self, other: Tensor) -> Tensor:
@@ -675,6 +728,15 @@ class Tensor:
         """Mean over axes of the values that are not NaN."""
     def nanmedian(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
         """The lower median of the values that are not NaN, of all or along an axis with its place."""
+    def nanquantile(
+        self,
+        q: Any,
+        dim: builtins.int | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        interpolation: str = 'linear',
+    ) -> Tensor:
+        """Quantiles q of all elements or along an axis, without NaN."""
     def nansum(
         self,
         dim: Any = None,
@@ -686,6 +748,8 @@ class Tensor:
         """Sum over axes with NaN counted as 0."""
     def narrow(self, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
         """`length` positions of one axis from `start` (negative counts from the end)."""
+    def narrow_copy(self, *args: Any, **keywords: Any) -> Any:
+        """`narrow`, in new memory."""
     def ne(self, other: Any) -> Tensor:
         """ne(input, other): IEEE 754, one operation"""
     def neg(self) -> Tensor:
@@ -693,11 +757,75 @@ class Tensor:
     def neg_(self) -> Tensor: ...
     def negative(self) -> Tensor:
         """neg(input): IEEE 754, one operation"""
+    def new_empty(
+        self,
+        *size: Any,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: builtins.bool = False,
+        layout: Any = None,
+        pin_memory: builtins.bool = False,
+    ) -> Tensor:
+        """`empty` in the dtype of this tensor."""
+    def new_empty_strided(
+        self,
+        size: Sequence[builtins.int],
+        stride: Sequence[builtins.int],
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: builtins.bool = False,
+        layout: Any = None,
+        pin_memory: builtins.bool = False,
+    ) -> Tensor:
+        """Uninitialised memory of given strides in the dtype of this tensor."""
+    def new_full(
+        self,
+        size: Sequence[builtins.int],
+        fill_value: Any,
+        *,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: builtins.bool = False,
+        layout: Any = None,
+        pin_memory: builtins.bool = False,
+    ) -> Tensor:
+        """A tensor of one value in the dtype of this tensor."""
+    def new_ones(
+        self,
+        *size: Any,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: builtins.bool = False,
+        layout: Any = None,
+        pin_memory: builtins.bool = False,
+    ) -> Tensor:
+        """`ones` in the dtype of this tensor."""
+    def new_tensor(
+        self,
+        data: Any,
+        *,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """A copy of data in the dtype of this tensor."""
+    def new_zeros(
+        self,
+        *size: Any,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: builtins.bool = False,
+        layout: Any = None,
+        pin_memory: builtins.bool = False,
+    ) -> Tensor:
+        """`zeros` in the dtype of this tensor."""
     def nextafter(self, other: Any) -> Tensor:
         """nextafter(input, other): IEEE 754 neighbours"""
     def nextafter_(self, other: Any) -> Tensor: ...
     def nonzero(self, *, as_tuple: builtins.bool = False) -> Any:
         """Positions of the elements that are not zero: one row a position, or with `as_tuple` one tensor an axis."""
+    def nonzero_static(self, *, size: builtins.int, fill_value: builtins.int = -1) -> Tensor:
+        """The first `size` positions of elements that are not zero, filled up with `fill_value`."""
     def norm(
         self,
         p: Any = 'fro',
@@ -726,6 +854,8 @@ class Tensor:
     def pow(self, other: Any) -> Tensor:
         """pow(input, other): 2**(y log2 x), the logarithm in two parts"""
     def pow_(self, other: Any) -> Tensor: ...
+    def prelu(self, weight: Tensor) -> Tensor:
+        """x where positive, weight x elsewhere; weight has one element, or one for every channel (axis 1)."""
     def prod(
         self,
         dim: builtins.int | None = None,
@@ -738,6 +868,15 @@ class Tensor:
         """A copy with elements of the flattened tensor written, or added to with `accumulate`."""
     def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
         """Write elements of the flattened tensor in place, or add to them with `accumulate`."""
+    def quantile(
+        self,
+        q: Any,
+        dim: builtins.int | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        interpolation: str = 'linear',
+    ) -> Tensor:
+        """Quantiles q of all elements or along an axis; NaN where there is one."""
     def rad2deg(self) -> Tensor:
         """Radians in degrees."""
     def rad2deg_(self) -> Tensor: ...
@@ -760,6 +899,8 @@ class Tensor:
     def remainder(self, other: Any) -> Tensor:
         """remainder(input, other): fmod, with the divisor's sign"""
     def remainder_(self, other: Any) -> Tensor: ...
+    def renorm(self, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
+        """Slices of an axis whose p-norm is above maxnorm scaled down to it."""
     def repeat(self, *repeats: Any) -> Tensor:
         """The tensor written several times along every axis (new axes in front)."""
     def repeat_interleave(
@@ -780,6 +921,9 @@ class Tensor:
         """The elements in row-major order under another shape (one extent may be -1): a view where possible, else a copy."""
     def reshape_as(self, other: Tensor) -> Tensor:
         """Under the shape of another tensor."""
+    def resize_(self, *sizes: Any, memory_format: Any = None) -> Tensor:
+        """Another shape over the same storage, which grows where it is too small; new elements hold anything."""
+    def resize_as_(self, other: Any, memory_format: Any = None) -> Tensor: ...
     def resolve_conj(self) -> Tensor:
         """The conjugate of a real tensor: the tensor itself."""
     def resolve_neg(self) -> Tensor:
@@ -863,6 +1007,8 @@ class Tensor:
         """scatter_reduce in place."""
     def select(self, dim: builtins.int, index: Any) -> Tensor:
         """One position of an axis, which is dropped."""
+    def select_scatter(self, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        """A copy with one position of an axis written over by src."""
     def set_to(self, other: Tensor) -> Tensor:
         """Take over the memory of another tensor."""
     def sgn(self) -> Tensor:
@@ -887,6 +1033,8 @@ class Tensor:
     def sinh(self) -> Tensor:
         """sinh(input): from expm1"""
     def sinh_(self) -> Tensor: ...
+    def slice_scatter(self, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        """A copy with a slice of an axis written over by src."""
     def softmax(self, dim: builtins.int, dtype: DType | None = None) -> Tensor:
         """e**x along dim, divided by its sum."""
     def softplus(self) -> Tensor:
@@ -930,6 +1078,8 @@ class Tensor:
         """sub(input, other, *, alpha=1): IEEE 754, one operation"""
     def sum(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
         """Sum over axes. Integers and bool add up in int64; `dtype` converts first. The sum of nothing is 0."""
+    def sum_to_size(self, *size: Any) -> Tensor:
+        """Summed over the axes along which `size` was broadcast: the inverse of expand."""
     def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Axes dim0 and dim1 exchanged."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
@@ -1018,6 +1168,10 @@ class Tensor:
         dim: builtins.int | None = None,
     ) -> Any:
         """The elements (or slices of an axis) without immediate repetitions."""
+    def unsafe_chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
+    def unsafe_split(self, split_size_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        """Parts of a given size along an axis, or of the sizes given in a list, which must add up to the extent."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """With a new axis of extent 1 at `dim`."""
     def var(

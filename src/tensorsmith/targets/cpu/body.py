@@ -104,6 +104,9 @@ class Values:
         if instr.kind is Kind.INDEX:
             return self.coordinate(instr.index)
         if instr.kind is Kind.CAST:
+            exact = self._sign_of_half(instr) if instr.dtype in HALVES else None
+            if exact is not None:
+                return exact
             source = self.structure.body[instr.args[0]].dtype
             if source in HALVES and instr.dtype not in HALVES:
                 return cast(self.context.lanes, dtypes.float32, instr.dtype, self.in_float32(instr.args[0]))
@@ -113,6 +116,24 @@ class Values:
         if instr.kind is Kind.APPLY:
             return self._apply(instr)
         raise NotImplementedError(f"a {instr.kind.value} instruction outside its place in a kernel body")
+
+    def _sign_of_half(self, instr: Instr) -> str | None:
+        """A cast back to a half type of what only changed a sign, on the bits; None for any other cast."""
+        body, lanes = self.structure.body, self.context.lanes
+        inner = body[instr.args[0]]
+        if inner.kind is not Kind.APPLY or inner.fn not in (Fn.NEG, Fn.ABS, Fn.COPYSIGN):
+            return None
+        casts = [body[a] for a in inner.args]
+        if any(c.kind is not Kind.CAST or body[c.args[0]].dtype is not instr.dtype for c in casts):
+            return None
+        sign, rest = lanes.constant("i16", 0x8000), lanes.constant("i16", 0x7FFF)
+        bits = [self.of(c.args[0]) for c in casts]
+        if inner.fn is Fn.NEG:
+            return lanes.op("xor", "i16", bits[0], sign)
+        magnitude = lanes.op("and", "i16", bits[0], rest)
+        if inner.fn is Fn.ABS:
+            return magnitude
+        return lanes.op("or", "i16", magnitude, lanes.op("and", "i16", bits[1], sign))
 
     def _apply(self, instr: Instr) -> str:
         assert instr.fn is not None

@@ -299,10 +299,17 @@ class Function:
         kinds: Sequence[str],
         yes: Callable[[], Sequence[Value]],
         no: Callable[[], Sequence[Value]],
+        rare: bool = False,
     ) -> list[str]:
-        """The values of yes() or of no(), one per LLVM type in `kinds`."""
+        """The values of yes() or of no(), one per LLVM type in `kinds`.
+
+        rare: the condition hardly ever holds, so that yes() is moved out of the way.
+        """
         first, second, done = self.new_label("yes"), self.new_label("no"), self.new_label("join")
-        self.do(f"br i1 {condition}, label %{first}, label %{second}")
+        weights = ", !prof !0" if rare else ""
+        if rare:
+            self.declarations.add('!0 = !{!"branch_weights", i32 1, i32 4000}')
+        self.do(f"br i1 {condition}, label %{first}, label %{second}{weights}")
         self.place(first)
         a = list(yes())
         a_block = self._block

@@ -34,18 +34,11 @@ def widen_half(lanes: Lanes, dtype: DType, bits: str) -> str:
     return lanes.from_bits("float", lanes.op("or", "i32", result, sign))
 
 
-def narrow_half(lanes: Lanes, dtype: DType, value: str) -> str:
-    """float16 or bfloat16 bits of float32 values, rounded to nearest even."""
-    bits = lanes.bits("float", value)
+def narrow_half(lanes: Lanes, dtype: DType, value: str, whole: bool = False) -> str:
+    """float16 or bfloat16 bits of float32 values, rounded to nearest even; `whole` where all are whole numbers."""
     if dtype is dtypes.bfloat16:
-        # In integers, since the bf16 instruction flushes denormals: add half a unit (and the odd bit), cut.
-        high = lanes.op("lshr", "i32", bits, lanes.constant("i32", 16))
-        odd = lanes.op("and", "i32", high, lanes.constant("i32", 1))
-        rounded = lanes.op("add", "i32", lanes.op("add", "i32", bits, lanes.constant("i32", 0x7FFF)), odd)
-        cut = lanes.op("lshr", "i32", rounded, lanes.constant("i32", 16))
-        quiet = lanes.op("or", "i32", high, lanes.constant("i32", 0x40))
-        cut = lanes.select(lanes.compare("uno", "float", value, value), "i32", quiet, cut)
-        return lanes.convert("trunc", "i32", "i16", cut)
+        return _narrow_bfloat16(lanes, value, whole)
+    bits = lanes.bits("float", value)
     if lanes.machine.name != "generic":
         return lanes.convert("bitcast", "half", "i16", lanes.convert("fptrunc", "float", "half", value))
     magnitude = lanes.op("and", "i32", bits, lanes.constant("i32", 0x7FFFFFFF))
@@ -68,6 +61,58 @@ def narrow_half(lanes: Lanes, dtype: DType, value: str) -> str:
     return lanes.convert("trunc", "i32", "i16", lanes.op("or", "i32", result, sign))
 
 
+def _narrow_bfloat16(lanes: Lanes, value: str, whole: bool) -> str:
+    """bfloat16 bits by the conversion instruction where there is one; it flushes denormals, so those take integers."""
+    if not (lanes.machine.has("avx512bf16") and lanes.count in (8, 16)):
+        return _round_bfloat16(lanes, value)
+
+    def converted() -> list[str]:
+        return [lanes.convert("bitcast", "bfloat", "i16", lanes.convert("fptrunc", "float", "bfloat", value))]
+
+    if whole:
+        return converted()[0]
+    magnitude = lanes.op("and", "i32", lanes.bits("float", value), lanes.constant("i32", 0x7FFFFFFF))
+    below = lanes.op("sub", "i32", magnitude, lanes.constant("i32", 1))  # zero becomes the largest
+    denormal = lanes.any(lanes.compare("ult", "i32", below, lanes.constant("i32", 0x007FFFFF)))
+    kind = lanes.type("i16")
+    return lanes.function.choose(denormal, [kind], lambda: [_round_bfloat16(lanes, value)], converted, rare=True)[0]
+
+
+def _round_bfloat16(lanes: Lanes, value: str) -> str:
+    """bfloat16 bits in integers: add half a unit (and the odd bit), cut."""
+    bits = lanes.bits("float", value)
+    high = lanes.op("lshr", "i32", bits, lanes.constant("i32", 16))
+    odd = lanes.op("and", "i32", high, lanes.constant("i32", 1))
+    rounded = lanes.op("add", "i32", lanes.op("add", "i32", bits, lanes.constant("i32", 0x7FFF)), odd)
+    cut = lanes.op("lshr", "i32", rounded, lanes.constant("i32", 16))
+    quiet = lanes.op("or", "i32", high, lanes.constant("i32", 0x40))
+    cut = lanes.select(lanes.compare("uno", "float", value, value), "i32", quiet, cut)
+    return lanes.convert("trunc", "i32", "i16", cut)
+
+
+def _saturated(lanes: Lanes, source: DType, target: DType, value: str) -> str:
+    """The integer part of floats, the nearest value of the target where it has none, 0 of NaN."""
+    bounds = dtypes.iinfo(target)
+    element, signed = element_of(source), target.kind == "i"
+    middle = element_of(target) if target.itemsize >= 4 else "i32"
+    low, high = float(bounds.min), float(bounds.max)
+    rounds = int(high) != bounds.max or (element == "float" and target.itemsize == 4)
+    if rounds:  # the largest float below the bound; what lies above gets the bound itself
+        bits, digits = 8 * target.itemsize - signed, 24 if element == "float" else 53
+        high = float(2**bits - 2 ** (bits - digits))
+    lowest, highest = lanes.constant(element, low), lanes.constant(element, high)
+    x = lanes.select(lanes.compare("ogt", element, value, lowest), element, value, lowest)  # NaN becomes the lowest
+    x = lanes.select(lanes.compare("olt", element, x, highest), element, x, highest)
+    unsigned = not signed and target.itemsize >= 4
+    result = lanes.convert("fptoui" if unsigned else "fptosi", element, middle, x)
+    if rounds:
+        above = lanes.compare("ogt", element, value, highest)
+        result = lanes.select(above, middle, lanes.constant(middle, bounds.max), result)
+    nan = lanes.compare("uno", element, value, value)
+    result = lanes.select(nan, middle, lanes.constant(middle, 0), result)
+    return lanes.convert("trunc", middle, element_of(target), result)
+
+
 def cast(lanes: Lanes, source: DType, target: DType, value: str) -> str:
     """`value` of dtype `source` as `target`: floats to integers saturate (NaN gives 0), integers wrap, bool is != 0."""
     if source is target:
@@ -75,7 +120,7 @@ def cast(lanes: Lanes, source: DType, target: DType, value: str) -> str:
     if source in (dtypes.float16, dtypes.bfloat16):
         return cast(lanes, dtypes.float32, target, widen_half(lanes, source, value))
     if target in (dtypes.float16, dtypes.bfloat16):
-        return narrow_half(lanes, target, cast(lanes, source, dtypes.float32, value))
+        return narrow_half(lanes, target, cast(lanes, source, dtypes.float32, value), not source.is_floating_point)
     from_element, to_element = element_of(source), element_of(target)
     if target.kind == "b":
         return to_bool(lanes, source, value)
@@ -86,10 +131,7 @@ def cast(lanes: Lanes, source: DType, target: DType, value: str) -> str:
     if target.is_floating_point:
         return lanes.convert("sitofp" if source.kind == "i" else "uitofp", from_element, to_element, value)
     if source.is_floating_point:
-        vector, result = lanes.type(from_element), lanes.type(to_element)
-        sign = "s" if target.kind == "i" else "u"
-        name = f"llvm.fpto{sign}i.sat.{lanes.mangled(to_element)}.{lanes.mangled(from_element)}"
-        return lanes.function.call(result, name, (vector, value))
+        return _saturated(lanes, source, target, value)
     from_bits = 1 if source.kind == "b" else source.itemsize * 8
     to_bits = target.itemsize * 8
     if to_bits < from_bits:

@@ -62,8 +62,8 @@ class _LargeList(list[int]):
         global _idle_bytes
         super().append(address)
         _idle_bytes += self.size
-        if _idle_bytes > (_cap if _cap is not None else cached_bytes_cap()):
-            _release_idle(cached_bytes_cap())
+        if _cap is not None and _idle_bytes > _cap:  # set with the first large block; storages also die at exit
+            _release_idle(_cap)
 
 
 _large: dict[int, _LargeList] = {}
@@ -191,6 +191,7 @@ def _carve(size: int, free: list[int]) -> int:
 def _map_block(size: int, nbytes: int) -> int:
     """A large block with a mapping of its own."""
     global _mapped_bytes, _mapping_count
+    cached_bytes_cap()
     huge = size >= _HUGE_PAGE
     slack = (_HUGE_PAGE if huge else 0) + _COLOURS * _PAGE + _PAGE
     try:

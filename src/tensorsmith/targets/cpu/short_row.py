@@ -36,7 +36,7 @@ from tensorsmith.targets.cpu.transpose import join, transpose_pieces
 from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 7
-MOST_COLUMNS = 64  # elements of a row; the stack holds so many columns of every operand brought there
+MOST_COLUMNS = 48  # elements of a row; the stack holds so many columns of every operand brought there
 _LEAST_ROWS = 8
 _KEEP_COST = 20  # a value of at least this many instructions is kept for later passes
 

@@ -66,7 +66,7 @@ def _guarded(lanes: Lanes, x: str, name: str, usual: Callable[[], str]) -> str:
     largest = 2.0**19 if lanes.machine.name == "generic" else 2.0**40
     large = lanes.any(lanes.compare("ogt", _F, size, lanes.constant(_F, largest)))
     vector = lanes.type(_F)
-    return lanes.function.choose(large, [vector], lambda: [library_call(lanes, _F, name, [x])], lambda: [usual()])[0]
+    return lanes.function.choose(large, [vector], lambda: [library_call(lanes, _F, name, [x])], lambda: [usual()], rare=True)[0]
 
 
 def sin(lanes: Lanes, x: str) -> str:

@@ -28,8 +28,8 @@ ELEMENTS: dict[DType, str] = {
     dtypes.float32: "float",
     dtypes.float64: "double",
 }
-_MANGLED = {"float": "f32", "double": "f64", "half": "f16"}
-_BITS = {"float": 32, "double": 64, "half": 16}
+_MANGLED = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
+_BITS = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
 
 
 def element_of(dtype: DType) -> str:

@@ -1,0 +1,270 @@
+"""Plans: temporaries, several steps, updates over inputs, errors."""
+
+import numpy as np
+import pytest
+
+import tensorsmith as ts
+from tensorsmith.core.layout import contiguous_strides
+from tensorsmith.core.views import Strided
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Graph, Primitive
+from tensorsmith.runtime import profiler
+from tensorsmith.runtime.plan import _Temporaries, build_plan
+from tensorsmith.scalar import functions as f
+from tensorsmith.targets.reference import interpret
+
+
+class Buffers:
+    """Float32 arrays as a plan's inputs, and new arrays as its outputs."""
+
+    def __init__(self, plan, arrays):
+        self.plan = plan
+        self.arrays = [np.array(a, np.float32) for a in arrays]
+        self.new = [np.zeros(max(n // 4, 1), np.float32) for n in plan.new_bytes]
+
+    def run(self):
+        words = [ts.from_numpy(self.arrays[i]).ptr for i in self.plan.tensor_inputs]
+        self.plan.run(words + [ts.from_numpy(n).ptr for n in self.new])
+        return [self.output(k) for k in range(len(self.plan.outputs))]
+
+    def output(self, k):
+        output = self.plan.outputs[k]
+        memory = self.new[output.buffer] if output.input is None else self.arrays[output.input].reshape(-1)
+        seen = output.strided
+        return np.lib.stride_tricks.as_strided(memory[seen.offset :], seen.shape, [4 * s for s in seen.strides]).copy()
+
+
+def places(graph):
+    return [Strided(n.shape, contiguous_strides(n.shape)) for n in graph.inputs]
+
+
+# --- temporaries -------------------------------------------------------------------------------------------------------
+
+
+def test_temporaries_take_the_place_of_dead_ones():
+    graph = Graph()
+    x = graph.input((64, 64), ts.float32)
+    y = x
+    for _ in range(12):
+        y = build.matmul(y, x) * 0.1
+        y = build.reduce(y, "max", (0,), keepdim=True) + y
+    graph.outputs = (y,)
+    plan = build_plan(graph, places(graph))
+    assert len(plan.steps) >= 24
+    assert plan.workspace_bytes <= 4 * (64 * 64 * 4 + 256)  # not one buffer a step
+    array = np.random.default_rng(0).random((64, 64), np.float32) * 0.1
+    np.testing.assert_allclose(Buffers(plan, [array]).run()[0], interpret(graph, [array])[0], rtol=1e-4)
+
+
+def test_live_temporaries_never_overlap():
+    random = np.random.default_rng(0)
+    temporaries = _Temporaries()
+    live = {}
+    for step in range(2000):
+        if live and random.random() < 0.48:
+            offset = list(live)[random.integers(len(live))]
+            temporaries.give(offset)
+            del live[offset]
+        else:
+            size = int(random.integers(1, 5000))
+            offset = temporaries.take(size)
+            assert offset % 64 == 0
+            assert all(offset + size <= other or other + used <= offset for other, used in live.items()), step
+            live[offset] = size
+
+
+def test_a_plan_runs_again_and_within_itself():
+    graph = Graph()
+    x = graph.input((5, 5), ts.float32)
+    graph.outputs = (build.matmul(build.matmul(x, x), x),)
+    plan = build_plan(graph, places(graph))
+    assert plan.workspace_bytes
+    array = np.random.default_rng(0).random((5, 5), np.float32)
+    for _ in range(3):
+        np.testing.assert_allclose(Buffers(plan, [array]).run()[0], array @ array @ array, rtol=1e-5)
+
+
+def test_profiled_runs_compute_the_same():
+    x = ts.rand(40, 30)
+    expected = (x @ x.t()).softmax(1)
+    with profiler.profile() as rows:
+        found = (x @ x.t()).softmax(1)
+    assert np.array_equal(found.numpy(), expected.numpy())
+    assert {name.split(":")[0] for name in rows} >= {"matmul", "softmax"}
+    assert all(row.calls == 1 and row.seconds > 0 for row in rows.values())
+
+
+# --- updates: outputs that replace inputs ------------------------------------------------------------------------------
+
+
+def apply_updates(graph, updates, arrays):
+    """The last values of all inputs and the outputs, by a plan with updates and by the reference."""
+    required = {k: places(graph)[i] for k, i in updates.items()}
+    plan = build_plan(graph, places(graph), required, updates)
+    buffers = Buffers(plan, arrays)
+    found = buffers.run()
+    for k, i in updates.items():  # what the caller does where the plan did not
+        if plan.outputs[k].input != i:
+            buffers.arrays[i][...] = found[k]
+    expected = interpret(graph, [np.array(a, np.float32) for a in arrays])
+    for k, right in enumerate(expected):
+        np.testing.assert_allclose(found[k], right, rtol=1e-5, err_msg=f"output {k}")
+    for k, i in updates.items():
+        np.testing.assert_allclose(buffers.arrays[i], expected[k], rtol=1e-5, err_msg=f"input {i}")
+    return plan
+
+
+def overwritten(plan, k=0):
+    return plan.outputs[k].input is not None
+
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4) / 7 - 1
+B = np.arange(12, dtype=np.float32)[::-1].reshape(3, 4) / 5
+
+
+def two_inputs():
+    graph = Graph()
+    return graph, graph.input((3, 4), ts.float32), graph.input((3, 4), ts.float32)
+
+
+def test_an_elementwise_update_is_written_in_place():
+    graph, p, g = two_inputs()
+    graph.outputs = (p - g * 0.1,)
+    assert overwritten(apply_updates(graph, {0: 0}, [A, B]))
+
+
+def test_two_updates_of_one_kernel():
+    graph, p, g = two_inputs()
+    momentum = g * 0.9 + p
+    graph.outputs = (p - momentum, momentum)
+    apply_updates(graph, {0: 0, 1: 1}, [A, B])
+
+
+def test_swapped_inputs():
+    graph, p, g = two_inputs()
+    graph.outputs = (g + 0.0, p + 0.0)
+    apply_updates(graph, {0: 0, 1: 1}, [A, B])
+
+
+def test_one_value_for_two_inputs():
+    graph, p, g = two_inputs()
+    graph.outputs = (p + g, f.exp(p + g))
+    apply_updates(graph, {0: 0, 1: 1}, [A, B])
+
+
+def test_a_shifted_read_is_not_written_over():
+    graph, p, _ = two_inputs()
+    rolled = build.concat([build.slice_(p, 0, 1, 2), build.slice_(p, 0, 0, 1)], 0)
+    graph.outputs = (rolled,)
+    apply_updates(graph, {0: 0}, [A, B])
+    graph, p, _ = two_inputs()
+    graph.outputs = (build.flip(p, (0,)) + p,)
+    assert not overwritten(apply_updates(graph, {0: 0}, [A, B]))
+
+
+def test_a_transposed_read_is_not_written_over():
+    graph = Graph()
+    p = graph.input((4, 4), ts.float32)
+    graph.outputs = (p + build.transpose(p, 0, 1),)
+    assert not overwritten(apply_updates(graph, {0: 0}, [np.arange(16).reshape(4, 4)]))
+
+
+def test_a_row_read_by_every_row_is_not_written_over():
+    graph, p, g = two_inputs()
+    first = build.broadcast_to(build.slice_(p, 0, 0, 1), (3, 4))
+    graph.outputs = (p * first + g,)
+    assert not overwritten(apply_updates(graph, {0: 0}, [A, B]))
+
+
+def test_a_later_reader_keeps_the_old_value():
+    graph, p, g = two_inputs()
+    updated = p - g
+    graph.outputs = (updated, build.matmul(build.transpose(p, 0, 1), updated))
+    apply_updates(graph, {0: 0}, [A, B])
+
+
+def test_an_old_value_that_is_returned_stays():
+    graph, p, g = two_inputs()
+    graph.outputs = (p - g, build.transpose(p, 0, 1))
+    assert not overwritten(apply_updates(graph, {0: 0}, [A, B]))
+
+
+def test_a_reduction_of_what_it_replaces():
+    graph, p, _ = two_inputs()
+    graph.outputs = (p / build.reduce(p, "sum", (1,), keepdim=True),)
+    apply_updates(graph, {0: 0}, [A + 2, B])
+    graph, p, g = two_inputs()
+    graph.outputs = (p - build.reduce(p * g, "sum", (0,), keepdim=True), build.reduce(p, "max", (0,)))
+    apply_updates(graph, {0: 0}, [A, B])
+
+
+def test_a_written_product():
+    graph = Graph()
+    p, q = graph.input((4, 4), ts.float32), graph.input((4, 4), ts.float32)
+    graph.outputs = (build.matmul(p, q),)
+    apply_updates(graph, {0: 0}, [np.eye(4) * 2, np.arange(16).reshape(4, 4)])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_updates(seed):
+    """Small random graphs in which every input is replaced by something."""
+    random = np.random.default_rng(seed)
+    graph = Graph()
+    inputs = [graph.input((4, 4), ts.float32) for _ in range(3)]
+    values = list(inputs)
+    for _ in range(int(random.integers(3, 9))):
+        a, b = (values[i] for i in random.integers(len(values), size=2))
+        kind = random.integers(8)
+        values.append(
+            a + b if kind == 0 else a * 0.5 if kind == 1 else build.transpose(a, 0, 1) if kind == 2
+            else f.tanh(a) if kind == 3 else build.matmul(a, b) * 0.1 if kind == 4
+            else build.broadcast_to(build.reduce(a, "sum", (1,), keepdim=True), (4, 4)) * 0.2 if kind == 5
+            else build.flip(a, (1,)) if kind == 6 else f.maximum(a, b)
+        )  # fmt: skip
+    chosen = [values[int(i)] for i in random.integers(3, len(values), size=3)]
+    graph.outputs = tuple(graph.add(Primitive.CAST, (v * (1.0 + k),), dtype=ts.float32) for k, v in enumerate(chosen))
+    apply_updates(graph, {0: 0, 1: 1, 2: 2}, [random.uniform(-1, 1, (4, 4)) for _ in inputs])
+
+
+# --- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
+def test_division_of_integers_by_zero(name):
+    x, y = ts.arange(6), ts.tensor([1, 2, 0, 1, 1, 1])
+    with pytest.raises(ZeroDivisionError, match=name):
+        getattr(x, name)(y)
+    with pytest.raises(ZeroDivisionError, match=name):
+        getattr(x, name)(0)
+    if hasattr(x, name + "_"):
+        with pytest.raises(ZeroDivisionError, match=name):
+            getattr(x, name + "_")(y)
+    assert x.tolist() == [0, 1, 2, 3, 4, 5] and x._version == 0
+    assert getattr(x, name)(ts.ones(6, dtype=ts.int64)).tolist() is not None  # and the next call works
+
+
+@pytest.mark.parametrize("index, shown", [(9, "9"), (-5, "-5")])
+def test_an_index_out_of_range_says_operator_index_and_size(index, shown):
+    x = ts.arange(4).float()
+    bad = ts.tensor([0, 1, index])
+    kept = x.tolist()
+    for call in (lambda: x[bad], lambda: x.gather(0, bad), lambda: x.index_select(0, bad)):
+        with pytest.raises((IndexError, RuntimeError), match=rf"{shown}.*out of (bounds|range).*4"):
+            call()
+    for write in (lambda: x.__setitem__(bad, 1.0), lambda: x.scatter_(0, bad, ts.ones(3)),
+                  lambda: x.index_add_(0, bad, ts.ones(3)), lambda: x.index_fill_(0, bad, 2.0)):  # fmt: skip
+        with pytest.raises((IndexError, RuntimeError), match=rf"{shown}.*out of (bounds|range).*4"):
+            write()
+        assert x.tolist() == kept and x._version == 0
+
+
+def test_an_error_in_the_middle_of_a_plan_names_its_step():
+    with pytest.raises(IndexError, match="7.*out of bounds"):
+        ts.nn.functional.cross_entropy(ts.zeros(2, 3), ts.tensor([0, 7]))
+    assert ts.nn.functional.cross_entropy(ts.zeros(2, 3), ts.tensor([0, 2])).item() == pytest.approx(np.log(3))
+
+
+def test_memory_that_cannot_be_had():
+    with pytest.raises(MemoryError, match="bytes"):
+        ts.empty(1 << 55)
+    assert ts.zeros(3).tolist() == [0, 0, 0]
