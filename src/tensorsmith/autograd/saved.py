@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tensorsmith.core.dtypes import type_name
 from tensorsmith.core.layout import Layout
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor, make_tensor
@@ -18,23 +19,16 @@ FREED = (
     "after calling backward."
 )
 
-_TYPE_NAMES = {
-    "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "uint8": "Byte", "int8": "Char",
-    "int16": "Short", "int32": "Int", "int64": "Long", "bool": "Bool", "complex64": "ComplexFloat",
-    "complex128": "ComplexDouble",
-}  # fmt: skip
-
-
-def type_name(layout: Layout) -> str:
+def tensor_type_name(layout: Layout) -> str:
     """PyTorch's name of a tensor's type: tensorsmith.FloatTensor."""
-    return f"tensorsmith.{_TYPE_NAMES.get(layout.dtype.name, layout.dtype.name.capitalize())}Tensor"
+    return f"tensorsmith.{type_name(layout.dtype)}Tensor"
 
 
 def modified_message(layout: Layout, version: int, expected: int, saver: str) -> str:
     """PyTorch's words for a saved tensor that was written in place."""
     return (
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{type_name(layout)} {list(layout.shape)}], which was saved by {saver}, is at version {version}; expected "
+        f"[{tensor_type_name(layout)} {list(layout.shape)}], which was saved by {saver}, is at version {version}; expected "
         f"version {expected} instead. Hint: enable anomaly detection to find the operation that failed to compute its "
         "gradient, with tensorsmith.autograd.set_detect_anomaly(True)."
     )

@@ -66,7 +66,18 @@ ALL: tuple[DType, ...] = (
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
 BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in ALL}
 
+_TYPE_NAMES = {
+    "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "uint8": "Byte", "int8": "Char",
+    "int16": "Short", "int32": "Int", "int64": "Long", "bool": "Bool", "uint16": "UInt16", "uint32": "UInt32",
+    "uint64": "UInt64", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+
 _default = float32
+
+
+def type_name(dtype: DType) -> str:
+    """PyTorch's word for a dtype in its messages: Float, Long, ..."""
+    return _TYPE_NAMES[dtype.name]
 
 
 def _by_name(name: str) -> DType:

@@ -117,6 +117,11 @@ def extent(x: Strided) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.strides))
 
 
+def same_strides(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Equal where it matters: axes of extent 1 have no stride."""
+    return all(n == 1 or s == t for n, s, t in zip(shape, a, b))
+
+
 def covers_once(x: Strided) -> bool:
     """Whether no two positions share an element and none lies in a gap (non-overlapping and dense)."""
     step = 1

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
-from tensorsmith.core.views import Strided, covers_once
+from tensorsmith.core.views import Strided, covers_once, same_strides
 from tensorsmith.eager.operator import BackwardOperator, Kind, Operation, Program
 from tensorsmith.eager.record import recorder
 from tensorsmith.eager.template import launch_entry, view_entry
-from tensorsmith.passes.fusion import same_strides
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.runtime.steps import KernelStep

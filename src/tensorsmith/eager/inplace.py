@@ -22,7 +22,7 @@ from tensorsmith.autograd.node import (
     set_view_node_rule,
 )
 from tensorsmith.autograd.saved import SavedTensor
-from tensorsmith.core.dtypes import DType, category, int64
+from tensorsmith.core.dtypes import DType, category, int64, type_name
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, covers_once, may_overlap_itself
 from tensorsmith.eager import dispatch
@@ -34,7 +34,7 @@ from tensorsmith.ir.graph import Node as Value
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Output, Plan, build_plan
 from tensorsmith.scalar.table import Fn
-from tensorsmith.tensor.modes import modes, no_grad
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor
 
@@ -89,16 +89,6 @@ def check_result(name: str, dtype: DType, shape: tuple[int, ...], target: Layout
         raise RuntimeError(
             f"{name}: output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
         )
-
-
-def type_name(dtype: DType) -> str:
-    """PyTorch's word for a dtype in such messages."""
-    names = {
-        "float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long", "int32": "Int", "int16": "Short",
-        "int8": "Char", "uint8": "Byte", "bool": "Bool", "bfloat16": "BFloat16", "complex64": "ComplexFloat",
-        "complex128": "ComplexDouble",
-    }  # fmt: skip
-    return names.get(dtype.name, dtype.name)
 
 
 Write = Callable[[Sequence[Any]], None]
@@ -264,9 +254,8 @@ def recording_entry(
         node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
         node.sequence = next(_sequence)
         node.attached = None
-        if overwritten:  # the gradient needs values that are about to be written over: it gets a copy
-            with no_grad():
-                operands = [_clone(x) if i in overwritten else x for i, x in enumerate(operands)]
+        if overwritten:  # the gradient needs values that are about to be written over: it gets a copy, with their history
+            operands = [_clone(x) if i in overwritten else x for i, x in enumerate(operands)]
         save(node, [w for w in table if w.kind == "input"], operands, ())
         return node
 

@@ -19,9 +19,8 @@ from typing import Any
 from tensorsmith.core.dtypes import DType, float64, get_default_dtype, of_python_scalar
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided
-from tensorsmith.ir.graph import Graph, Node, Primitive
+from tensorsmith.ir.graph import Graph, Node, Primitive, base_of
 from tensorsmith.ir.vjp import BackwardGraph, vjp
-from tensorsmith.passes.fusion import base_of
 from tensorsmith.passes.simplify import simplify
 
 Kind = Layout | type  # what a key holds of an operand: a tensor's layout, or the class of a Python number
@@ -150,9 +149,7 @@ def _argument(graph: Graph, kind: Kind) -> Node:
 
 def _copied(node: Node) -> Node:
     """The node, or a copy of it where it is no more than a view of an operand."""
-    base = base_of(node)
-    is_operand = base.op is Primitive.INPUT and not base.attrs["param"]
-    return node.graph.add(Primitive.CAST, (node,), dtype=node.dtype) if is_operand else node
+    return node.graph.add(Primitive.CAST, (node,), dtype=node.dtype) if base_of(node).op is Primitive.INPUT else node
 
 
 def scalar_dtype(kind: type) -> DType:

@@ -54,7 +54,7 @@ class Primitive(enum.Enum):
     SCATTER = "scatter"  # base with src written at index along axis (the inverse of GATHER); reduce: set add
     PUT = "put"  # base with slices src written along axis at a 1-D index (the inverse of TAKE); reduce: set add
     # everything else
-    LIBRARY = "library"  # a NumPy routine by name (`runtime/library.py`): sort, nonzero, ...
+    LIBRARY = "library"  # a NumPy routine by name (`targets/reference/library.py`): sort, nonzero, ...
 
 
 VIEWS = frozenset(
@@ -221,6 +221,13 @@ def replay(target: Graph, node: Node, operands: Sequence[Node]) -> Node:
     if node.op is Primitive.IOTA:
         return target.iota(node.attrs["extent"])
     return target.add(node.op, operands, **node.attrs)
+
+
+def base_of(node: Node) -> Node:
+    """The value under a chain of views."""
+    while node.op in VIEWS:
+        node = node.inputs[0]
+    return node
 
 
 def format_node(node: Node) -> str:

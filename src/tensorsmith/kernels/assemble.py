@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType, bool_, compute_dtype, int64
 from tensorsmith.core.layout import contiguous_strides
-from tensorsmith.core.views import Strided
-from tensorsmith.ir.graph import VIEWS, Node, Primitive
+from tensorsmith.core.views import Strided, same_strides
+from tensorsmith.ir.graph import VIEWS, Node, Primitive, base_of
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand, Store
 from tensorsmith.passes.fusion import (
     Chain,
@@ -22,11 +22,8 @@ from tensorsmith.passes.fusion import (
     apply_chain,
     root_domain,
     row_shape,
-    same_strides,
 )
 from tensorsmith.scalar.table import Fn
-
-_INDEX_MATH = {Fn.ADD, Fn.MUL}
 
 
 @dataclass
@@ -234,9 +231,7 @@ def kernel_name(group: Group) -> str:
     """A readable name: the operations of the roots."""
     names = []
     for node in group.roots:
-        base = node
-        while base.op in VIEWS:
-            base = base.inputs[0]
+        base = base_of(node)
         attrs = base.attrs
         names.append(attrs["fn"].name.lower() if base.op is Primitive.MAP else attrs.get("kind", base.op.value))
     return "_".join(dict.fromkeys(names))[:40]

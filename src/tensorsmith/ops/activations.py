@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, finfo, float32, float64
+from tensorsmith.core.dtypes import bool_, finfo, float32, float64, type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors, type_name
+from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors
 from tensorsmith.ops.random import draw, uniform_graph, words_of
 from tensorsmith.ops.registry import TABLE, need_tensor, public
 from tensorsmith.scalar import composites

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorsmith.core.dtypes import DType
-from tensorsmith.eager.inplace import type_name
+from tensorsmith.core.dtypes import DType, type_name
 from tensorsmith.ir.graph import Node
 from tensorsmith.tensor.tensor import Tensor
 

@@ -17,12 +17,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, int32, int64
+from tensorsmith.core.dtypes import DType, int32, int64, type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.checks import need_floating, need_tensors, type_name
+from tensorsmith.ops.checks import need_floating, need_tensors
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.reduction_modes import finish, reduction_mode, share, wide
 from tensorsmith.ops.registry import public

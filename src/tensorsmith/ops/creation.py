@@ -270,7 +270,7 @@ def empty_strided(
     """A tensor of given strides whose memory holds anything."""
     check_device(device)
     if len(size) != len(stride):
-        raise ValueError(f"empty_strided: dimensionality of sizes ({len(size)}) must match strides ({len(stride)})")
+        raise RuntimeError(f"empty_strided: dimensionality of sizes ({len(size)}) must match strides ({len(stride)})")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"empty_strided: strides must not be negative, got {list(stride)}")
     return _finish(blank_tensor(dtype or get_default_dtype(), shape_of("empty_strided", tuple(size)), tuple(stride)),

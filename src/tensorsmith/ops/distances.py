@@ -13,12 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tensorsmith.core.dtypes import type_name
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import axis_of, need_floating, need_tensors, type_name
+from tensorsmith.ops.checks import axis_of, need_floating, need_tensors
 from tensorsmith.ops.creation import from_numpy
 from tensorsmith.ops.moments import vector_norm_of
 from tensorsmith.ops.reduction_modes import wide

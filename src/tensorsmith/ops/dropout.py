@@ -10,13 +10,12 @@ import math
 import warnings
 from typing import Any
 
-from tensorsmith.core.dtypes import uint32
+from tensorsmith.core.dtypes import type_name, uint32
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import type_name
 from tensorsmith.ops.random import bits, draw
 from tensorsmith.ops.registry import TABLE, need_tensor, public
 from tensorsmith.scalar import functions as f

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensorsmith.core.dtypes import int32, int64
+from tensorsmith.core.dtypes import int32, int64, type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.checks import need_tensors, type_name
+from tensorsmith.ops.checks import need_tensors
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, int64
+from tensorsmith.core.dtypes import bool_, int64, type_name
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.dispatch import FAST, call
-from tensorsmith.eager.inplace import InplaceOperation, type_name
+from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive

@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, int64
+from tensorsmith.core.dtypes import bool_, int64, type_name
 from tensorsmith.core.layout import layout_of
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import FAST, NUMBERS, call, remember
-from tensorsmith.eager.inplace import InplaceOperation, type_name
+from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
@@ -183,6 +183,9 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         entry = FAST.get((_FIRST, self.layout))
         if entry is not None:
             return entry(self, index)
+        entry = FAST.get((_FIRST, self.layout, index))
+        if entry is not None:
+            return entry(self)
     elif kind is Tensor:
         entry = FAST.get((index_operator, self.layout, index.layout, _AXIS_0))
         if entry is not None and index.layout.shape:
@@ -269,13 +272,21 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 
         masked_fill_(self, _leading(index, self.ndim), operand if not isinstance(operand, Tensor) else operand.reshape(()))  # type: ignore[attr-defined]
         return
+    if _raw_key(self.layout, index, index.__class__) is not None:  # basic: the view, and a write over it
+        _write(getitem(self, index), operand)
+        return
     steps, picks = resolve(self, index)
     part = self if _changes_nothing(self, steps) and index is Ellipsis else basic_view(self, steps)
     if any(p is not None for p in picks):
         if isinstance(operand, Tensor) and operand.dtype is not self.dtype:
             operand = operand.to(self.dtype)  # type: ignore[attr-defined]
         put(part, picks, operand, False)
-    elif isinstance(operand, Tensor):
+    else:
+        _write(part, operand)
+
+
+def _write(part: Tensor, operand: Any) -> None:
+    if isinstance(operand, Tensor):
         copy_(part, _without_leading_ones(operand, part.ndim))
     else:
         check_number("index_put_", operand, part.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorsmith.core.dtypes import promote_types
 from tensorsmith.core.shapes import normalise_axis
-from tensorsmith.eager.dispatch import call
+from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
@@ -34,6 +34,14 @@ cat_operator = Operator("cat", _cat, fresh=True)
 stack_operator = Operator("stack", _stack, fresh=True)
 
 
+def _known(operator: Operator, tensors: Any, dim: Any) -> Any:
+    """The entry of a call seen before, with an axis counted from 0."""
+    try:
+        return FAST.get((operator, *[x.layout for x in tensors], ("axis", dim)))
+    except (AttributeError, TypeError):
+        return None
+
+
 def _tensors(name: str, tensors: Any) -> list[Tensor]:
     if isinstance(tensors, Tensor) or not isinstance(tensors, list | tuple):
         raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
@@ -43,6 +51,9 @@ def _tensors(name: str, tensors: Any) -> list[Tensor]:
 @public("joining", method=False, aliases=("concat", "concatenate"), out=True)
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
+    entry = _known(cat_operator, tensors, dim)
+    if entry is not None:
+        return entry(*tensors)
     every = _tensors("cat", tensors)
     if not every:
         raise ValueError("cat(): expected a non-empty list of Tensors")
@@ -78,6 +89,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 @public("joining", method=False, out=True)
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of equal shape joined along a new axis."""
+    entry = _known(stack_operator, tensors, dim)
+    if entry is not None:
+        return entry(*tensors)
     parts = _tensors("stack", tensors)
     if not parts:
         raise RuntimeError("stack expects a non-empty TensorList")

@@ -12,11 +12,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.dtypes import type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import c_name, type_name
+from tensorsmith.ops.checks import c_name
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.tensor.tensor import Tensor
 

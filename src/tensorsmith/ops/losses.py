@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import int32
+from tensorsmith.core.dtypes import int32, type_name
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import need_floating, need_tensors, type_name
+from tensorsmith.ops.checks import need_floating, need_tensors
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.reduction_modes import finish, reduction_mode, share, wide
 from tensorsmith.ops.registry import public

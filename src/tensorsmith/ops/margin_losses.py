@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import int64
+from tensorsmith.core.dtypes import int64, type_name
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.checks import need_floating, need_tensors, type_name
+from tensorsmith.ops.checks import need_floating, need_tensors
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.distances import pairwise_distance
 from tensorsmith.ops.reduction_modes import finish, reduction_mode, wide

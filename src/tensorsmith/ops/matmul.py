@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorsmith.core.dtypes import compute_dtype
+from tensorsmith.core.dtypes import compute_dtype, type_name
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import FAST, NUMBERS, call
-from tensorsmith.eager.inplace import InplaceOperation, type_name
+from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
@@ -265,6 +265,13 @@ def _adding(name: str, operator: Operator, check: Any, names: tuple[str, str], w
             )
 
     def function(input: Tensor, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:  # noqa: A002
+        try:
+            key = (operator, input.layout, first.layout, second.layout, ("beta", beta), ("alpha", alpha))
+            entry = FAST.get(key)
+        except (AttributeError, TypeError):
+            entry = None
+        if entry is not None:
+            return entry(input, first, second)
         checked(input, first, second, beta, alpha)
         return call(operator, (input, first, second), {"beta": beta, "alpha": alpha})
 

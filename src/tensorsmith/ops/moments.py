@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, compute_dtype
-from tensorsmith.eager.inplace import type_name
+from tensorsmith.core.dtypes import DType, compute_dtype, type_name
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros

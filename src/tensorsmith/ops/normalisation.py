@@ -19,11 +19,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.dtypes import type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import need_floating, need_tensors, type_name
+from tensorsmith.ops.checks import need_floating, need_tensors
 from tensorsmith.ops.reduction_modes import wide
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f

@@ -220,7 +220,11 @@ def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
 
     def function(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:  # noqa: A002
         if alpha.__class__ is int and alpha == 1:
-            return _slow_binary(plain, input, other, False)
+            try:
+                entry = FAST.get((plain, input.layout, other.__class__ if other.__class__ in NUMBERS else other.layout))
+            except AttributeError:
+                entry = None
+            return entry(input, other) if entry is not None else _slow_binary(plain, input, other, False)
         return call(scaled, (need_tensor(name, input), _operand(name, other), alpha), {})
 
     def function_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
@@ -232,6 +236,7 @@ def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
 
     _document(function, fn, "input, other, *, alpha=1")
     public("pointwise", name=name, out=True, aliases=("subtract",) if fn is Fn.SUB else ())(function)
+    setattr(Tensor, name, function)
     inplace_method(name, function_)
 
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tensorsmith.core.dtypes import DType, get_default_dtype
+from tensorsmith.core.dtypes import DType, get_default_dtype, type_name
 from tensorsmith.core.shapes import normalise_axes
-from tensorsmith.eager.inplace import type_name
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scatter, zeros
 from tensorsmith.ir.graph import Node

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, promote_types, uint8
+from tensorsmith.core.dtypes import bool_, promote_types, type_name, uint8
 from tensorsmith.eager.dispatch import FAST, NUMBERS, call
-from tensorsmith.eager.inplace import InplaceOperation, type_name
+from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node

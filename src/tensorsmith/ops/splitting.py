@@ -80,7 +80,10 @@ def iterate(self: Tensor) -> Any:
 @public("views", kind="view")
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
     """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
-    if not need_tensor("chunk", input).ndim:
+    entry = find((split_operator, need_tensor("chunk", input).layout, "chunk", chunks, dim))
+    if entry is not None:
+        return entry(input)
+    if not input.ndim:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
@@ -89,18 +92,27 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:  # no
     size = -(-extent // chunks)
     if size == 0:
         return _split(input, (0,) * chunks, axis)
-    return split(input, size, axis)
+    return _split(input, equal_parts(extent, size), axis, ("chunk", chunks, dim))
 
 
-def _split(x: Tensor, sizes: tuple[int, ...], axis: int) -> tuple[Tensor, ...]:
+def equal_parts(extent: int, size: int) -> tuple[int, ...]:
+    """The sizes of parts of an extent: `size` each, the last the rest."""
+    count = max(-(-extent // size), 1)
+    return tuple(min(size, extent - i * size) for i in range(count))
+
+
+def _split(x: Tensor, sizes: tuple[int, ...], axis: int, raw: tuple[Any, ...] = ()) -> tuple[Tensor, ...]:
     if len(sizes) == 1:
         return (slice_operator(x, axis=axis, start=0, length=sizes[0], step=1),)
-    return split_operator(x, axis=axis, sizes=sizes) if sizes else ()
+    return run(split_operator, x, raw, {"axis": axis, "sizes": sizes}) if sizes else ()
 
 
 def split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
     """Parts of a given size along an axis, or of the sizes given in a list, which must add up to the extent."""
-    if not need_tensor("split", input).ndim:
+    entry = find((split_operator, need_tensor("split", input).layout, "split", split_size_or_sections, dim))
+    if entry is not None:
+        return entry(input)
+    if not input.ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     axis = normalise_axis(dim, input.ndim)
     extent = input.layout.shape[axis]
@@ -115,7 +127,7 @@ def split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple
                 f"split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's size at dimension {axis}), "
                 f"but got split_sizes={list(sizes)}"
             )
-        return _split(input, sizes, axis)
+        return _split(input, sizes, axis, ("split", split_size_or_sections, dim))
     size = as_int("split", split_size_or_sections, "split_size")
     if size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
@@ -123,8 +135,7 @@ def split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple
         if extent:
             raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {extent}")
         return _split(input, (0,), axis)
-    count = max(-(-extent // size), 1)
-    return _split(input, tuple(min(size, extent - i * size) for i in range(count)), axis)
+    return _split(input, equal_parts(extent, size), axis, ("split", split_size_or_sections, dim))
 
 
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:

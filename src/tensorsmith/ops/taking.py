@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tensorsmith.core.dtypes import type_name
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axis
 from tensorsmith.eager.dispatch import call
-from tensorsmith.eager.inplace import InplaceOperation, type_name
+from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive

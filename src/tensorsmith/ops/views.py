@@ -10,6 +10,7 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import layout_of
 from tensorsmith.core.shapes import broadcast_shapes, infer_size, normalise_axis
 from tensorsmith.core.views import Strided
+from tensorsmith.eager.dispatch import FAST
 from tensorsmith.ops.registry import method, need_tensor, public
 from tensorsmith.ops.shortcut import as_int, as_ints, find, run
 from tensorsmith.ops.view_operators import (
@@ -37,7 +38,10 @@ def view(self: Tensor, *shape: Any, dtype: DType | None = None) -> Tensor:
 
     Raises RuntimeError where strides cannot express the shape (use `reshape`, which copies then).
     """
-    entry = find((view_operator, self.layout, shape))
+    try:
+        entry = FAST.get((view_operator, self.layout, shape))
+    except TypeError:
+        entry = None
     if entry is not None:
         return entry(self)
     wanted = dtype if dtype is not None else shape[0] if len(shape) == 1 else None
@@ -179,7 +183,10 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:  # noqa: A002
 @method()
 def expand(self: Tensor, *sizes: Any, implicit: bool = False) -> Tensor:
     """Axes of extent 1 repeated without a copy, new axes in front; -1 keeps an extent."""
-    entry = find((expand_operator, self.layout, sizes))
+    try:
+        entry = FAST.get((expand_operator, self.layout, sizes))
+    except TypeError:
+        entry = None
     if entry is not None:
         return entry(self)
     wanted = sizes_of("expand", sizes)

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from tensorsmith.core import views
 from tensorsmith.core.layout import contiguous_strides
-from tensorsmith.core.views import Strided
-from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive
+from tensorsmith.core.views import Strided, same_strides
+from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of
 from tensorsmith.scalar.table import Fn
 
 ANCHORS = frozenset(
@@ -75,11 +75,6 @@ def apply_chain(start: Strided, chain: Chain) -> Strided:
             raise NeedsBuffer(view if view.op is Primitive.RESHAPE else view.inputs[0])
         current = following
     return current
-
-
-def same_strides(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Equal where it matters: axes of extent 1 have no stride."""
-    return all(n == 1 or s == t for n, s, t in zip(shape, a, b))
 
 
 def row_shape(domain: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -219,13 +214,6 @@ def same_points(old: Group, new: Group) -> bool:
 def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:
     """Whether a value of this shape has one element a row of the domain, in order."""
     return [n for n in shape if n != 1] == [n for n in row_shape(domain, axis) if n != 1]
-
-
-def base_of(node: Node) -> Node:
-    """The value under a chain of views."""
-    while node.op in VIEWS:
-        node = node.inputs[0]
-    return node
 
 
 class Fusion:

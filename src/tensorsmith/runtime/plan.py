@@ -102,8 +102,6 @@ class Plan:
 
     def fail(self, step: int, code: int, words: Sequence[int | float]) -> None:
         """Raise the exception for an error code of a step in a run over `words`."""
-        if code >= 1 << 31:
-            code -= 1 << 32
         found = self.steps[step]
         assert isinstance(found, KernelStep)
         raise found.error(code, [int(words[w]) + o for w, o in found.sources])

@@ -1,4 +1,7 @@
-"""float64 vector code of the exponential and the logarithm, and of what follows from them; float32 `pow` in float64."""
+"""float64 vector code of exponentials, logarithms, hyperbolic and error functions; float32 `pow` in float64.
+
+Range reductions are stated by every function; polynomials are given from the highest power down.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,21 @@ _LOG = (
     1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01, 2.222219843214978396e-01,
     2.857142874366239149e-01, 3.999999999940941908e-01, 6.666666666666735130e-01,
 )  # fmt: skip
+_EXPM1 = _TAYLOR[:-2]  # (e**r - 1 - r) / r**2
+_LOG10_HIGH, _LOG10_LOW = 3.01029995663611771306e-01, 3.69423907715893078616e-13  # log10(2): n * high is exact
+_ERF = (
+    5.957176147748911e-11, -1.1372848856791674e-09, 1.4659775274047436e-08, -1.6350312701054695e-07,
+    1.6461000484121368e-06, -1.4925595266831182e-05, 0.0001205533111164271, -0.000854832698083379,
+    0.0052239776248180145, -0.026866170645076792, 0.11283791670954879, -0.3761263890318375, 0.1283791670955126,
+)  # fmt: skip  # erf(x) / x - 1 in x**2, |x| <= 1
+_ERFC = (
+    -1.749530980353699e-10, -2.650202141875929e-10, 2.093275159980248e-09, 3.314448265867829e-09,
+    -1.5520374337467978e-08, -2.1086871384602583e-08, 1.112290181846023e-07, 7.830071435968876e-08,
+    -8.258834897296288e-07, 2.912225165334098e-07, 5.709742263395177e-06, -1.1220859893807134e-05,
+    -2.439914487091659e-05, 0.0001506213318800869, -0.00019925672551161636, -0.0007577732233291977,
+    0.005031969984407242, -0.016197734065562724, 0.03716751553677364, -0.06633036581167358, 0.09373283499838962,
+    -0.10103906603632413, 0.0680970542546917, 0.015379652102620028, -0.1396211168405625, 1.2329951186255526,
+)  # fmt: skip  # (1 + 2 a) * e**(a**2) * erfc(a) in (a - 4) / (a + 4), 0 <= a <= 27.4
 
 
 def _c(lanes: Lanes, value: float) -> str:
@@ -42,17 +60,80 @@ def _scaled(lanes: Lanes, y: str, n: str) -> str:
     return y
 
 
-def exp(lanes: Lanes, x: str) -> str:
-    """e**x = 2**n * e**r, n = round(x / ln 2)."""
-    x = at_least(lanes, at_most(lanes, x, 710.0, _D), -746.0, _D)
+def _reduced(lanes: Lanes, x: str) -> tuple[str, str]:
+    """(r, the bits of n) with x = n * ln 2 + r, |r| <= ln 2 / 2."""
     n, bits = _rounded(lanes, x, math.log2(math.e))
     r = lanes.multiply_add(_D, n, _c(lanes, -_LN2_HIGH), x)
-    r = lanes.multiply_add(_D, n, _c(lanes, -_LN2_LOW), r)
+    return lanes.multiply_add(_D, n, _c(lanes, -_LN2_LOW), r), bits
+
+
+def _exp_core(lanes: Lanes, x: str, less: int = 0, correction: str | None = None) -> str:
+    """exp(x + correction) / 2**less for x within [-746, 711] or NaN."""
+    r, bits = _reduced(lanes, x)
+    if correction is not None:
+        r = lanes.op("fadd", _D, r, correction)
+    if less:
+        bits = lanes.op("sub", "i64", bits, lanes.constant("i64", less))
     return _scaled(lanes, lanes.polynomial(_D, r, _TAYLOR), bits)
 
 
-def _log_parts(lanes: Lanes, x: str) -> tuple[str, str, str]:
-    """(e, f, correction) with x = 2**e * (1 + f) and log(1 + f) = f - correction."""
+def exp(lanes: Lanes, x: str) -> str:
+    """e**x = 2**n * e**r, n = round(x / ln 2)."""
+    return _exp_core(lanes, at_least(lanes, at_most(lanes, x, 710.0, _D), -746.0, _D))
+
+
+def exp2(lanes: Lanes, x: str) -> str:
+    """2**x = 2**n * e**(r * ln 2), n = round(x)."""
+    x = at_least(lanes, at_most(lanes, x, 1025.0, _D), -1076.0, _D)
+    n, bits = _rounded(lanes, x, 1.0)
+    r = lanes.op("fmul", _D, lanes.op("fsub", _D, x, n), _c(lanes, math.log(2.0)))
+    return _scaled(lanes, lanes.polynomial(_D, r, _TAYLOR), bits)
+
+
+def _expm1_core(lanes: Lanes, x: str, less: int) -> str:
+    """(e**x - 1) / 2**less for x within [-38, 710.6]: s * (e**r - 1) + (s - 2**-less), s = 2**(n - less)."""
+    r, bits = _reduced(lanes, x)
+    p = lanes.multiply_add(_D, lanes.op("fmul", _D, r, r), lanes.polynomial(_D, r, _EXPM1), r)
+    scale = _power_of_two(lanes, lanes.op("sub", "i64", bits, lanes.constant("i64", less)))
+    return lanes.multiply_add(_D, scale, p, lanes.op("fsub", _D, scale, _c(lanes, 0.5**less)))
+
+
+def _or_itself_at_zero(lanes: Lanes, x: str, y: str) -> str:
+    return lanes.select(lanes.compare("oeq", _D, x, _c(lanes, 0.0)), _D, x, y)
+
+
+def expm1(lanes: Lanes, x: str) -> str:
+    """e**x - 1 without cancellation near 0; zeros keep their sign."""
+    y = _expm1_core(lanes, at_least(lanes, at_most(lanes, x, 710.0, _D), -38.0, _D), 1)
+    return _or_itself_at_zero(lanes, x, lanes.op("fadd", _D, y, y))
+
+
+def tanh(lanes: Lanes, x: str) -> str:
+    """t / (t + 2) with t = e**(2|x|) - 1; 1 from |x| = 22 on."""
+    size = at_most(lanes, lanes.intrinsic("fabs", _D, x), 22.0, _D)
+    half = _expm1_core(lanes, lanes.op("fadd", _D, size, size), 1)
+    y = lanes.op("fdiv", _D, half, lanes.op("fadd", _D, half, _c(lanes, 1.0)))
+    return lanes.intrinsic("copysign", _D, y, x)
+
+
+def sinh(lanes: Lanes, x: str) -> str:
+    """(t + t / (t + 1)) / 2 with t = e**|x| - 1, by quarters of t: nothing overflows before the result does."""
+    size = at_most(lanes, lanes.intrinsic("fabs", _D, x), 710.6, _D)
+    quarter = _expm1_core(lanes, size, 2)
+    grown = lanes.multiply_add(_D, quarter, _c(lanes, 4.0), _c(lanes, 1.0))
+    y = lanes.op("fadd", _D, quarter, lanes.op("fdiv", _D, quarter, grown))
+    return lanes.intrinsic("copysign", _D, lanes.op("fadd", _D, y, y), x)
+
+
+def cosh(lanes: Lanes, x: str) -> str:
+    """2 * (q + 1 / (16 q)) with q = e**|x| / 4."""
+    quarter = _exp_core(lanes, at_most(lanes, lanes.intrinsic("fabs", _D, x), 710.6, _D), 2)
+    y = lanes.op("fadd", _D, quarter, lanes.op("fdiv", _D, _c(lanes, 0.0625), quarter))
+    return lanes.op("fadd", _D, y, y)
+
+
+def _log_parts(lanes: Lanes, x: str, low_part: str | None = None) -> tuple[str, str, str]:
+    """(e, f, correction) with x + low_part = 2**e * (1 + f) and log(1 + f) = f - correction."""
     denormal = lanes.compare("olt", _D, x, _c(lanes, 2.0**-1022))
     scaled = lanes.select(denormal, _D, lanes.op("fmul", _D, x, _c(lanes, 2.0**54)), x)
     shift = lanes.select(denormal, _D, _c(lanes, -54.0), _c(lanes, 0.0))
@@ -62,6 +143,10 @@ def _log_parts(lanes: Lanes, x: str) -> tuple[str, str, str]:
     mantissa = lanes.op("and", "i64", offset, lanes.constant("i64", (1 << 52) - 1))
     m = lanes.from_bits(_D, lanes.op("add", "i64", mantissa, root_half))
     f = lanes.op("fsub", _D, m, _c(lanes, 1.0))
+    if low_part is not None:
+        negated = lanes.op("sub", "i64", lanes.constant("i64", 0), exponent)
+        inverse = _power_of_two(lanes, lanes.intrinsic("smax", "i64", negated, lanes.constant("i64", -1022)))
+        f = lanes.multiply_add(_D, low_part, inverse, f)
     s = lanes.op("fdiv", _D, f, lanes.op("fadd", _D, f, _c(lanes, 2.0)))
     z = lanes.op("fmul", _D, s, s)
     r = lanes.op("fmul", _D, z, lanes.polynomial(_D, z, _LOG))
@@ -78,12 +163,95 @@ def _edges(lanes: Lanes, x: str, y: str) -> str:
     return lanes.select(lanes.compare("oeq", _D, x, infinity), _D, x, y)
 
 
-def log(lanes: Lanes, x: str) -> str:
-    """log(x) = e * ln 2 + log(1 + f), the mantissa taken between sqrt(1/2) and sqrt(2)."""
-    e, f, correction = _log_parts(lanes, x)
+def _log_core(lanes: Lanes, x: str, low_part: str | None = None) -> str:
+    e, f, correction = _log_parts(lanes, x, low_part)
     low = lanes.multiply_add(_D, e, _c(lanes, -_LN2_LOW), correction)
     y = lanes.op("fsub", _D, f, low)
-    return _edges(lanes, x, lanes.multiply_add(_D, e, _c(lanes, _LN2_HIGH), y))
+    return lanes.multiply_add(_D, e, _c(lanes, _LN2_HIGH), y)
+
+
+def log(lanes: Lanes, x: str) -> str:
+    """log(x) = e * ln 2 + log(1 + f), the mantissa taken between sqrt(1/2) and sqrt(2)."""
+    return _edges(lanes, x, _log_core(lanes, x))
+
+
+def log1p(lanes: Lanes, x: str) -> str:
+    """log(1 + x): the logarithm of u = 1 + x, with what u rounds away added to the mantissa."""
+    one = _c(lanes, 1.0)
+    u = lanes.op("fadd", _D, x, one)
+    # The low part is x - (u - 1) for |x| < 1, else 1 - (u - x); both are exact.
+    small = lanes.op("fsub", _D, x, lanes.op("fsub", _D, u, one))
+    large = lanes.op("fsub", _D, one, lanes.op("fsub", _D, u, x))
+    low = lanes.select(lanes.compare("ogt", _D, x, one), _D, large, small)
+    huge = lanes.compare("ogt", _D, x, _c(lanes, 2.0**60))  # also keeps inf - inf out
+    low = lanes.select(huge, _D, _c(lanes, 0.0), low)
+    return _or_itself_at_zero(lanes, x, _edges(lanes, u, _log_core(lanes, u, low)))
+
+
+def log2(lanes: Lanes, x: str) -> str:
+    """log2(x) = e + log(1 + f) / ln 2, the factor in two parts."""
+    e, f, correction = _log_parts(lanes, x)
+    y = lanes.op("fsub", _D, f, correction)
+    high = 1.44269502162933349609e00  # 24 bits
+    low = lanes.op("fmul", _D, y, _c(lanes, 1.92596299112661746887e-08))
+    rest = lanes.multiply_add(_D, y, _c(lanes, high), low)
+    return _edges(lanes, x, lanes.op("fadd", _D, e, rest))
+
+
+def log10(lanes: Lanes, x: str) -> str:
+    """log10(x) = e * log10(2) + log(1 + f) / ln 10."""
+    e, f, correction = _log_parts(lanes, x)
+    y = lanes.op("fmul", _D, lanes.op("fsub", _D, f, correction), _c(lanes, math.log10(math.e)))
+    y = lanes.multiply_add(_D, e, _c(lanes, _LOG10_LOW), y)
+    return _edges(lanes, x, lanes.multiply_add(_D, e, _c(lanes, _LOG10_HIGH), y))
+
+
+def atanh(lanes: Lanes, x: str) -> str:
+    """log1p(2|x| / (1 - |x|)) / 2."""
+    size = lanes.intrinsic("fabs", _D, x)
+    twice = lanes.op("fadd", _D, size, size)
+    y = log1p(lanes, lanes.op("fdiv", _D, twice, lanes.op("fsub", _D, _c(lanes, 1.0), size)))
+    y = lanes.op("fmul", _D, y, _c(lanes, 0.5))
+    outside = lanes.compare("ogt", _D, size, _c(lanes, 1.0))
+    return lanes.select(outside, _D, _c(lanes, math.nan), lanes.intrinsic("copysign", _D, y, x))
+
+
+def _erfc_core(lanes: Lanes, size: str) -> str:
+    """erfc(a) for 0 <= a: P((a - 4) / (a + 4)) * e**(-a**2) / (1 + 2 a), the square in two parts."""
+    a = at_most(lanes, size, 27.4, _D)
+    t = lanes.op(
+        "fdiv", _D, lanes.op("fsub", _D, a, _c(lanes, 4.0)), lanes.op("fadd", _D, a, _c(lanes, 4.0))
+    )
+    p = lanes.polynomial(_D, t, _ERFC)
+    # a = h + l with a short h, so that h * h is exact: a**2 = h * h + l * (a + h).
+    mask = lanes.constant("i64", -(1 << 28))
+    h = lanes.from_bits(_D, lanes.op("and", "i64", lanes.bits(_D, a), mask))
+    rest = lanes.op("fmul", _D, lanes.op("fsub", _D, h, a), lanes.op("fadd", _D, a, h))
+    decay = _exp_core(lanes, lanes.negate(_D, lanes.op("fmul", _D, h, h)), 0, rest)
+    denominator = lanes.op("fadd", _D, lanes.op("fadd", _D, a, a), _c(lanes, 1.0))
+    return lanes.op("fmul", _D, lanes.op("fdiv", _D, p, denominator), decay)
+
+
+def _erf_near(lanes: Lanes, x: str) -> str:
+    return lanes.multiply_add(_D, x, lanes.polynomial(_D, lanes.op("fmul", _D, x, x), _ERF), x)
+
+
+def erf(lanes: Lanes, x: str) -> str:
+    """x + x * P(x**2) for |x| <= 1, else 1 - erfc(|x|)."""
+    size = lanes.intrinsic("fabs", _D, x)
+    rest = lanes.op("fsub", _D, _c(lanes, 1.0), _erfc_core(lanes, size))
+    far = lanes.intrinsic("copysign", _D, rest, x)
+    return lanes.select(lanes.compare("ole", _D, size, _c(lanes, 1.0)), _D, _erf_near(lanes, x), far)
+
+
+def erfc(lanes: Lanes, x: str) -> str:
+    """1 - erf(x) for |x| <= 1/2, else erfc(|x|) or, for negative x, 2 - erfc(|x|)."""
+    size = lanes.intrinsic("fabs", _D, x)
+    far = _erfc_core(lanes, size)
+    negative = lanes.compare("olt", _D, x, _c(lanes, 0.0))
+    far = lanes.select(negative, _D, lanes.op("fsub", _D, _c(lanes, 2.0), far), far)
+    near = lanes.op("fsub", _D, _c(lanes, 1.0), _erf_near(lanes, x))
+    return lanes.select(lanes.compare("ole", _D, size, _c(lanes, 0.5)), _D, near, far)
 
 
 def sigmoid(lanes: Lanes, x: str) -> str:

@@ -174,8 +174,9 @@ def encode_error(step: int, code: int) -> int:
 
 
 def decode_error(value: int) -> tuple[int, int]:
-    """(step, code) of a value that ``launch_many`` returned."""
-    return value >> 32, value & 0xFFFFFFFF
+    """(step, code) of a value that ``launch_many`` returned; codes are signed, of 32 bits."""
+    code = value & 0xFFFFFFFF
+    return value >> 32, code - (1 << 32) if code >= 1 << 31 else code
 
 
 def _source(step: int, source: Given | Slot, words: int, slots: int) -> int:

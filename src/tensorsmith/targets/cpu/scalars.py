@@ -257,7 +257,11 @@ VECTORISED: dict[Fn, Callable[..., str]] = {
 
 
 # float64 vector code; the rest of float64 is the C library.
-VECTORISED64: dict[Fn, Callable[..., str]] = {Fn.EXP: e64.exp, Fn.LOG: e64.log, Fn.SIGMOID: e64.sigmoid}
+VECTORISED64: dict[Fn, Callable[..., str]] = {
+    Fn.EXP: e64.exp, Fn.EXP2: e64.exp2, Fn.EXPM1: e64.expm1, Fn.LOG: e64.log, Fn.LOG1P: e64.log1p, Fn.LOG2: e64.log2,
+    Fn.LOG10: e64.log10, Fn.SINH: e64.sinh, Fn.COSH: e64.cosh, Fn.TANH: e64.tanh, Fn.ATANH: e64.atanh, Fn.ERF: e64.erf,
+    Fn.ERFC: e64.erfc, Fn.SIGMOID: e64.sigmoid,
+}  # fmt: skip
 
 
 def _elementary(fn: Fn) -> Rendering:
