@@ -65,8 +65,8 @@ WRITES = [
     lambda x, y, a: x.add_(y), lambda x, y, a: x.mul_(y), lambda x, y, a: x.copy_(y), lambda x, y, a: x.zero_(),
     lambda x, y, a: x.mul_(0.5), lambda x, y, a: x.add_(1.0), lambda x, y, a: x.fill_(0.25), lambda x, y, a: x.exp_(),
     lambda x, y, a: x.sub_(y, alpha=2.0), lambda x, y, a: x.__setitem__(a % 2, y),
-    lambda x, y, a: x.__setitem__(slice(a % 2, None), 2.0), lambda x, y, a: x.clone().detach_(), lambda x, y, a: x.div_(y), lambda x, y, a: x.clamp_(-1.0, 0.75),
-    lambda x, y, a: x.tanh_(),
+    lambda x, y, a: x.__setitem__(slice(a % 2, None), 2.0), lambda x, y, a: x.clone().detach_(),
+    lambda x, y, a: x.div_(y), lambda x, y, a: x.clamp_(-1.0, 0.75), lambda x, y, a: x.tanh_(),
 ]  # fmt: skip
 FUNCTIONS = [
     lambda x, y, a: x * y, lambda x, y, a: x + y, lambda x, y, a: x.clone(), lambda x, y, a: x * 2.0,

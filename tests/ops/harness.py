@@ -143,7 +143,10 @@ SAMPLES: dict[str, list[Sample]] = {
     "huber_loss": [Sample((MATRIX, Data((3, 4), 0.5, 3.0)), {"mode": "mean", "delta": 1.0})],
     "smooth_l1_loss": [Sample((MATRIX, Data((3, 4), 0.5, 3.0)), {"mode": "sum", "beta": 1.0})],
     "kl_div": [Sample((MATRIX, MATRIX), {"mode": "mean", "log_target": log_target}) for log_target in (False, True)],
-    "binary_cross_entropy": [Sample((MATRIX, MATRIX), {"mode": "mean"}), Sample((MATRIX, MATRIX, MATRIX), {"mode": "none"}, fixed=(2,))],  # the weights count as constants
+    "binary_cross_entropy": [
+        Sample((MATRIX, MATRIX), {"mode": "mean"}),
+        Sample((MATRIX, MATRIX, MATRIX), {"mode": "none"}, fixed=(2,)),  # the weights count as constants
+    ],
     "binary_cross_entropy_with_logits": [
         Sample((SIGNED, MATRIX), {"mode": "mean", "weighted": False}),
         Sample((SIGNED, MATRIX, MATRIX, Data((4,))), {"mode": "none", "weighted": True}),
@@ -264,7 +267,9 @@ SAMPLES: dict[str, list[Sample]] = {
     "stack": [Sample((MATRIX, MATRIX), {"axis": 1})],
     "diag_embed": [Sample((MATRIX,), {"offset": 1, "a": 1, "b": 2})],
     "constant_pad_nd": [Sample((MATRIX, 2.5), {"widths": ((1, 2), (0, -1))})],
-    "pad_taking": [Sample((MATRIX,), {"widths": ((1, 2), (2, 1)), "mode": mode}) for mode in ("replicate", "reflect", "circular")],
+    "pad_taking": [
+        Sample((MATRIX,), {"widths": ((1, 2), (2, 1)), "mode": mode}) for mode in ("replicate", "reflect", "circular")
+    ],
     "total_norm": [Sample((MATRIX, Data((5,))), {"norm_type": 2.0})],
     "scale_gradient": [Sample((MATRIX, 0.5))],
     "clip_gradient": [Sample((Data((3, 4), -2, 2), 0.5))],

@@ -75,8 +75,10 @@ def test_linspace_in_float64(start, end, steps):
 
 def test_out_of_creating_functions():
     def run(L, log):
-        for call in (lambda o: L.zeros(3, out=o), lambda o: L.ones(2, 2, out=o), lambda o: L.full((3,), 2.5, out=o),
-                     lambda o: L.arange(3, out=o), lambda o: L.linspace(0, 1, 5, out=o), lambda o: L.eye(2, out=o)):  # fmt: skip
+        for call in (
+            lambda o: L.zeros(3, out=o), lambda o: L.ones(2, 2, out=o), lambda o: L.full((3,), 2.5, out=o),
+            lambda o: L.arange(3, out=o), lambda o: L.linspace(0, 1, 5, out=o), lambda o: L.eye(2, out=o),
+        ):  # fmt: skip
             for dtype in (L.float32, L.float64):
                 o = L.ones(3, dtype=dtype) * 7
                 assert call(o) is o

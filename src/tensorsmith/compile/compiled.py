@@ -121,7 +121,9 @@ class Specialisation:
         if alive():
             gc.collect()
         outputs = list(self.tracer.graph.outputs)
-        found = [(t, self.output(self.tracer.value(t), outputs), ("made", id(t.storage))) for t in alive()]
+        found: list[tuple[Tensor, int, Memory]] = [
+            (t, self.output(self.tracer.value(t), outputs), ("made", id(t.storage))) for t in alive()
+        ]
         self.tracer.graph.outputs = tuple(outputs)
         return found
 
@@ -328,8 +330,8 @@ class Specialisation:
                  plan_outputs[number].strided.offset))
         }  # fmt: skip
         kept: list[Tensor] = []  # alive while ids are compared
-        for leaf, number, memory in self.grads:
-            leaf.ensure_state().grad = None if number is None else own(number, memory)
+        for leaf, grad, memory in self.grads:
+            leaf.ensure_state().grad = None if grad is None else own(grad, memory)
         for tensor, number, memory in self.escaped:
             real = own(number, memory)
             tensor.storage, tensor.ptr = real.storage, real.ptr

@@ -6,6 +6,10 @@ import math
 from collections.abc import Sequence
 
 
+class BroadcastError(RuntimeError):
+    """Shapes that do not broadcast."""
+
+
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The common shape, axes matched from the right; RuntimeError where they do not match."""
     result: list[int] = []
@@ -17,7 +21,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
             if so_far == 1:
                 result[-i] = extent
             elif extent not in (1, so_far):
-                raise RuntimeError(
+                raise BroadcastError(
                     f"The size of tensor a ({so_far}) must match the size of tensor b ({extent}) at non-singleton dimension "
                     f"{len(result) - i}; shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast"
                 )

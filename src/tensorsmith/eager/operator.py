@@ -18,6 +18,7 @@ from typing import Any
 
 from tensorsmith.core.dtypes import DType, float64, get_default_dtype, of_python_scalar
 from tensorsmith.core.layout import Layout
+from tensorsmith.core.shapes import BroadcastError
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of
 from tensorsmith.ir.vjp import BackwardGraph, vjp
@@ -114,7 +115,10 @@ class Operator(Operation):
         if found is None:
             graph = Graph()
             nodes = [_argument(graph, kind) for kind in kinds]
-            outputs = self.build(*nodes, **attrs) if nodes else self.build(graph, **attrs)
+            try:
+                outputs = self.build(*nodes, **attrs) if nodes else self.build(graph, **attrs)
+            except BroadcastError as error:
+                raise BroadcastError(f"{self.name}: {error}") from None
             graph.outputs = (outputs,) if isinstance(outputs, Node) else tuple(outputs)
             if not self.shares:
                 graph.outputs = tuple([_copied(node) for node in graph.outputs])

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, finfo, float64, get_default_dtype, int64
+from tensorsmith.core.dtypes import bool_, finfo, float64, int64
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
@@ -268,8 +268,7 @@ def _heaviside(x: Any, y: Any) -> Node:
 
 
 def _ldexp(x: Any, y: Any) -> Node:
-    two = build.graph_of([x, y]).constant(2.0, get_default_dtype())
-    return m(Fn.MUL, x, m(Fn.POW, two, y))
+    return m(Fn.MUL, x, m(Fn.POW, 2.0, y))
 
 
 def _logaddexp2(x: Any, y: Any) -> Node:

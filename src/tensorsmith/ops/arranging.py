@@ -139,7 +139,8 @@ def triangle_mask(graph: Graph, rows: int, columns: int, diagonal: int, lower: b
 
 def _triangle(lower: bool) -> Any:
     def graph(x: Node, diagonal: int) -> Node:
-        return build.where(triangle_mask(x.graph, x.shape[-2], x.shape[-1], diagonal, lower), x, 0)
+        inside = triangle_mask(x.graph, x.shape[-2], x.shape[-1], diagonal, lower)
+        return build.where(inside, x, build.cast(0, x.dtype, x.graph))
 
     return graph
 
@@ -176,7 +177,7 @@ def _diag_embed(x: Node, offset: int, a: int, b: int) -> Node:
     low = max(-offset, 0)
     padded = build.pad(x, [0] * (x.ndim - 1) + [low], [0] * (x.ndim - 1) + [size - length - low])
     along_rows = build.reshape(padded, (*padded.shape, 1))
-    matrix = build.where((j - i) == offset, along_rows, 0)
+    matrix = build.where((j - i) == offset, along_rows, build.cast(0, x.dtype, x.graph))
     order = list(range(x.ndim - 1))
     rank = x.ndim + 1
     axes: list[int] = [-1] * rank

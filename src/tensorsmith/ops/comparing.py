@@ -10,7 +10,7 @@ from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.creation import array_of
+from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.reductions import all_
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.scalar.table import Fn
@@ -96,7 +96,7 @@ def is_nonzero(input: Tensor) -> bool:  # noqa: A002
     if need_tensor("is_nonzero", input).layout.numel != 1:
         what = "no values" if input.layout.numel == 0 else "more than one value"
         raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
-    return bool(array_of(input).reshape(()))
+    return bool(host(input, "is_nonzero").reshape(()))
 
 
 @public("comparing", method=False, differentiable=False)

@@ -151,6 +151,8 @@ def tolist(self: Tensor) -> Any:
 
 def _number(name: str, convert: Any) -> None:
     def method_(self: Tensor) -> Any:
+        if self.layout.numel != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
         return convert(item(self))
 
     method_.__name__ = name

@@ -56,7 +56,8 @@ def _renormalise(index: Tensor, weight: Tensor, max_norm: float, norm_type: floa
     table = array_of(weight)
     used = np.unique(array_of(index))
     if used.size and not 0 <= used[0] <= used[-1] < table.shape[0]:
-        raise IndexError("index out of range in self")
+        wrong = used[0] if used[0] < 0 else used[-1]
+        raise IndexError(f"index out of range in self: embedding() of {table.shape[0]} rows got index {wrong}")
     rows = table[used].astype(np.float64)
     lengths = np.linalg.norm(rows, norm_type, axis=1)
     longer = lengths > max_norm
@@ -103,5 +104,5 @@ def embedding(
         _renormalise(input, weight, max_norm, norm_type)
     try:
         return entry(input, weight) if entry is not None else call(EMBEDDING, (input, weight), attrs)
-    except IndexError:
-        raise IndexError("index out of range in self") from None
+    except IndexError as error:
+        raise IndexError(f"index out of range in self: embedding() of {weight.layout.shape[0]} rows; {error}") from None

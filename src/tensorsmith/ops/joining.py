@@ -11,7 +11,7 @@ from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.creation import array_of, copy_array
+from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.padding import pad
 from tensorsmith.ops.registry import need_tensor, public
@@ -230,7 +230,7 @@ def repeat_interleave(
         if repeats.dtype.kind not in "i" or repeats.dtype.itemsize < 4:
             raise RuntimeError("repeats has to be Long or Int tensor")
         if repeats.layout.numel == 1:
-            repeats = int(array_of(repeats).reshape(()))
+            repeats = int(host(repeats, "repeat_interleave").reshape(()))
         else:
             if repeats.layout.numel != input.layout.shape[axis]:
                 raise RuntimeError(

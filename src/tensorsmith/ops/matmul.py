@@ -56,6 +56,8 @@ def _scaled(x: Node, factor: Any) -> Node:
 
 def _added(bias: Node, found: Node, beta: Any, alpha: Any) -> Node:
     """beta * bias + alpha * found; beta = 0 ignores the bias, NaN and all."""
+    if found.dtype.kind in "iu":
+        beta, alpha = int(beta), int(alpha)
     found = _scaled(found, alpha)
     if beta == 0:
         return found
@@ -239,11 +241,11 @@ outer = _pair("outer", outer_operator, _check_outer, "All products of the elemen
 # --- products added to something ------------------------------------------------------------------------------------
 
 
-def _check_factors(x: Tensor, beta: Any, alpha: Any) -> None:
+def _check_factors(name: str, x: Tensor, beta: Any, alpha: Any) -> None:
     for which, value in (("beta", beta), ("alpha", alpha)):
         if value.__class__ not in NUMBERS:
             raise TypeError(f"argument '{which}' must be Number, not {type(value).__name__}")
-        if isinstance(value, float) and x.dtype.kind in "iu":
+        if isinstance(value, float) and x.dtype.kind in "iu" and name == "addr":
             raise RuntimeError(f"For integral input tensors, argument {which} must not be a floating point number.")
 
 
@@ -256,7 +258,7 @@ def _adding(name: str, operator: Operator, check: Any, names: tuple[str, str], w
         need_tensor(name, second, names[1], 3)
         check(name, first, second)
         check_dtype(name, input, first)
-        _check_factors(first, beta, alpha)
+        _check_factors(name, first, beta, alpha)
         wanted = shape_of(first.layout.shape, second.layout.shape)
         if broadcast_shapes(input.layout.shape, wanted) != wanted:
             raise RuntimeError(

@@ -11,7 +11,7 @@ from tensorsmith.core.dtypes import DType, bool_, int32, int64
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.creation import array_of, check_device, copy_array
+from tensorsmith.ops.creation import check_device, copy_array
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.indexing import pick
 from tensorsmith.ops.registry import need_tensor, public
@@ -61,7 +61,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         raise RuntimeError("minlength should be >= 0")
     if weights is not None and weights.layout.shape != x.layout.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")
-    counts = np.bincount(host(x, "bincount"), None if weights is None else array_of(weights), minlength)
+    counts = np.bincount(host(x, "bincount"), None if weights is None else host(weights, "bincount"), minlength)
     if weights is None:
         return copy_array(counts.astype(np.int64))
     return copy_array(counts.astype(np.float32 if weights.dtype.name == "float32" else np.float64))

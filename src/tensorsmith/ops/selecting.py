@@ -118,8 +118,6 @@ def _bounded(x: Tensor, low: Any, high: Any) -> tuple[Operator, tuple[Any, ...]]
     need_tensor("clamp", x)
     if low is None and high is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
-    if x.dtype is bool_:
-        raise NotImplementedError("\"clamp_scalar_cpu\" not implemented for 'Bool'")
     if high is None:
         return clamp_min_operator, (x, _operand("clamp", low, "min"))
     if low is None:

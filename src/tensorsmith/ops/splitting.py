@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.ops.registry import method, need_tensor, public
-from tensorsmith.ops.shortcut import as_int, as_ints
+from tensorsmith.ops.shortcut import as_int, as_ints, find, run
 from tensorsmith.ops.view_operators import (
     diagonal_operator,
     select_operator,
@@ -104,7 +104,10 @@ def equal_parts(extent: int, size: int) -> tuple[int, ...]:
 def _split(x: Tensor, sizes: tuple[int, ...], axis: int, raw: tuple[Any, ...] = ()) -> tuple[Tensor, ...]:
     if len(sizes) == 1:
         return (slice_operator(x, axis=axis, start=0, length=sizes[0], step=1),)
-    return run(split_operator, x, raw, {"axis": axis, "sizes": sizes}) if sizes else ()
+    if not sizes:
+        return ()
+    attrs = {"axis": axis, "sizes": sizes}
+    return run(split_operator, x, raw, attrs) if raw else split_operator(x, **attrs)
 
 
 def split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002

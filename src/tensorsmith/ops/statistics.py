@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core.shapes import normalise_axis
-from tensorsmith.ops.creation import array_of, copy_array
+from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.joining import cat
 from tensorsmith.ops.moments import norm, vector_norm_of
@@ -155,7 +155,7 @@ def _quantiles(name: str, skip_nan: bool) -> None:
         if not flat.ndim:
             flat = flat.reshape((1,))
         rows = sort(flat, axis).values.transpose(axis, -1)  # type: ignore[attr-defined]
-        values = array_of(rows.detach())
+        values = host(rows.detach(), name)
         nan = np.isnan(values).sum(-1, keepdims=True)
         size = rows.layout.shape[-1]
         ranks = wanted.reshape(-1) * np.maximum(size - nan - 1, 0) if skip_nan else wanted.reshape(-1) * (size - 1) + 0.0 * nan

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tensorsmith.core.dtypes import int64
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node
 from tensorsmith.ops import splitting, transposing, views
 from tensorsmith.ops.conversion import contiguous_operator
 from tensorsmith.ops.registry import method, need_tensor, public
@@ -72,7 +74,15 @@ _written("as_strided_scatter", views.as_strided, "the elements of given strides"
 _written(
     "slice_scatter", lambda x, dim=0, start=None, end=None, step=1: _slice(x, dim, start, end, step), "a slice of an axis"
 )
-sum_to_size_operator = Operator("sum_to_size", lambda x, shape: build.sum_to(x, shape))
+
+
+def _sum_to_size(x: Node, shape: tuple[int, ...]) -> Node:
+    if x.shape == shape:
+        return x
+    return build.sum_to(build.cast(x, int64) if x.dtype.kind in "biu" else x, shape)
+
+
+sum_to_size_operator = Operator("sum_to_size", _sum_to_size)
 
 
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:

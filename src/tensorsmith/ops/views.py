@@ -116,7 +116,10 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
 @public("views", kind="view")
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # noqa: A002
     """Axes start_dim to end_dim joined to one; a zero-dim tensor becomes one axis. The tensor itself where nothing changes."""
-    shape = need_tensor("flatten", input).layout.shape
+    entry = find((reshape_operator, need_tensor("flatten", input).layout, "flatten", start_dim, end_dim))
+    if entry is not None:
+        return entry(input)
+    shape = input.layout.shape
     first, last = normalise_axis(start_dim, len(shape)), normalise_axis(end_dim, len(shape))
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
@@ -127,7 +130,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # 
     joined = 1
     for n in shape[first : last + 1]:
         joined *= n
-    return reshape(input, (*shape[:first], joined, *shape[last + 1 :]))
+    flat = (*shape[:first], joined, *shape[last + 1 :])
+    return run(reshape_operator, input, ("flatten", start_dim, end_dim), {"shape": flat})
 
 
 @public("views", kind="view")

@@ -169,7 +169,10 @@ class _Builder:
             graph=self.graph,
             tensor_inputs=[n.attrs["number"] for n in self.tensor_inputs],
             params=[n.attrs["number"] for n in self.params],
-            outputs=[self.output(node, base, seen) for node, (base, seen) in zip(self.graph.outputs, self.fusion.output_places())],
+            outputs=[
+                self.output(node, base, seen)
+                for node, (base, seen) in zip(self.graph.outputs, self.fusion.output_places())
+            ],
             new_bytes=[extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new],
             workspace_bytes=temporaries.peak,
             steps=self.steps,

@@ -142,7 +142,7 @@ class Tensor:
     def acosh(self) -> Tensor:
         """acosh(input): from log1p"""
     def acosh_(self) -> Tensor: ...
-    def add(self, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
+    def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """add(input, other, *, alpha=1): IEEE 754, one operation"""
     def add_(self, other: Any, *, alpha: Any = 1) -> Tensor: ...
     def addbmm(self, *args: Any, out: Any = None) -> Tensor:
@@ -1071,7 +1071,7 @@ class Tensor:
         out: Any = None,
     ) -> Any:
         """Standard deviation over axes: squares around the mean over n - correction (1 by default)."""
-    def sub(self, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
+    def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """sub(input, other, *, alpha=1): IEEE 754, one operation"""
     def sub_(self, other: Any, *, alpha: Any = 1) -> Tensor: ...
     def subtract(self, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:

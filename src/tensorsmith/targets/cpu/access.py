@@ -116,7 +116,7 @@ def vector_loop(
     merge: Callable[[list[list[str]]], list[str]] | None = None,
     title: str = "vectors",
 ) -> list[str]:
-    """The vectors of low..high: a loop of `unroll` vectors, then a loop of single vectors under a mask.
+    """The vectors of low..high: a loop of `unroll` vectors, a loop of single ones, then what is left under a mask.
 
     `step(index, mask, carried)` handles one vector and returns the next carried values. With carried values (type,
     initial value), each of the `unroll` vectors has its own set; `merge` combines the sets before the masked loop.
@@ -137,6 +137,13 @@ def vector_loop(
     results = [[str(v) for v in loop.out[u * sets : (u + 1) * sets]] for u in range(unroll)]
     merged = results[0] if merge is None or unroll == 1 else merge(results)
     kinds = [kind for kind, _ in carried]
+    if unroll > 1:
+        whole_end = f.add(low, f.round_down(f.sub(high, low), lanes.count))
+        with f.loop(
+            main_end, whole_end, lanes.count, list(zip(kinds, merged)), name=f"{lanes.count} lanes of {title}"
+        ) as single:
+            single.next = list(step(single.index, None, single.carried))
+        main_end, merged = whole_end, [str(v) for v in single.out]
     with f.loop(
         main_end, high, lanes.count, list(zip(kinds, merged)), name=f"{lanes.count} masked lanes of {title}"
     ) as rest:

@@ -26,6 +26,9 @@ _ERF_SMALL = (7.996649947e-05, -0.0008049769676, 0.005192405079, -0.02685573138,
 _ERF_LARGE = (-1.161155615e-05, 0.0003266171552, -0.003657996422, 0.02379499935, -0.1062752083, -0.6351280808,
               -0.1286542267)  # log(1 - erf(t)) / t + 1  # fmt: skip
 _TANH = (-0.005697345827, 0.02063172311, -0.05373726785, 0.1333141029, -0.3333328068)  # (tanh(x) - x) / x**3 in x**2
+_ERFC = (8.294985301708302e-05, 0.00017599783450662228, -0.00040185042232726597, -0.0014282946878831613,
+         0.0012512279601319227, 0.008712118377847113, -0.008030049810149792, -0.054218337387046386, 0.16405091594097349,
+         -0.16603049044431964, -0.09276381608098316, 1.2769783823596608)  # (1 + 2 a) e**(a**2) erfc(a) in (a - 2) / (a + 2)
 _SINH = (2.782213187e-06, 0.0001984289556, 0.008333310485, 0.1666666716)  # (sinh(x) - x) / x**3 in x**2
 
 
@@ -70,11 +73,13 @@ def _scaled(lanes: Lanes, y: str, n: str, n_bits: str) -> str:
     return y
 
 
-def _exp_core(lanes: Lanes, x: str, halved: bool = False) -> str:
-    """exp(x), or exp(x) / 2, for x within [-104, 89.5] or NaN: 2**n * e**r with |r| <= ln 2 / 2."""
+def _exp_core(lanes: Lanes, x: str, halved: bool = False, correction: str | None = None) -> str:
+    """exp(x + correction), or half of it, for x within [-104, 89.5] or NaN: 2**n * e**r with |r| <= ln 2 / 2."""
     n, bits = _rounded(lanes, x, math.log2(math.e))
     r = lanes.multiply_add(_F, n, _c(lanes, -_LN2_HIGH), x)
     r = lanes.multiply_add(_F, n, _c(lanes, -_LN2_LOW), r)
+    if correction is not None:
+        r = lanes.op("fadd", _F, r, correction)
     p = lanes.polynomial(_F, r, (*_EXP, 1.0, 1.0))
     if halved:
         n, bits = lanes.op("fsub", _F, n, _c(lanes, 1.0)), lanes.op("sub", "i32", bits, lanes.constant("i32", 1))
@@ -199,8 +204,8 @@ def tanh(lanes: Lanes, x: str) -> str:
     y = lanes.op("fdiv", _F, t, lanes.op("fadd", _F, t, _c(lanes, 2.0)))
     square = lanes.op("fmul", _F, x, x)
     near = lanes.multiply_add(_F, lanes.op("fmul", _F, square, x), lanes.polynomial(_F, square, _TANH), x)
-    far = lanes.intrinsic("copysign", _F, y, x)
-    return lanes.select(lanes.compare("olt", _F, size, _c(lanes, 0.625)), _F, near, far)
+    y = lanes.select(lanes.compare("olt", _F, size, _c(lanes, 0.625)), _F, near, y)
+    return lanes.intrinsic("copysign", _F, y, x)  # of both: the polynomial gives 0 for -0
 
 
 def _large_exponentials(lanes: Lanes, size: str) -> tuple[str, str]:
@@ -257,6 +262,25 @@ def erf(lanes: Lanes, x: str) -> str:
     rest = lanes.op("fsub", _F, _c(lanes, 1.0), _exp_core(lanes, logarithm))
     far = lanes.intrinsic("copysign", _F, rest, x)
     return lanes.select(lanes.compare("ole", _F, t, _c(lanes, 0.93)), _F, near, far)
+
+
+def erfc(lanes: Lanes, x: str) -> str:
+    """1 - erf(x) for |x| <= 1/2, else P(t) * e**(-a**2) / (1 + 2 a) with a = |x|, t = (a - 2) / (a + 2), from 2 below 0."""
+    size = lanes.intrinsic("fabs", _F, x)
+    a = at_most(lanes, size, 10.1)
+    two = _c(lanes, 2.0)
+    t = lanes.op("fdiv", _F, lanes.op("fsub", _F, a, two), lanes.op("fadd", _F, a, two))
+    p = lanes.polynomial(_F, t, _ERFC)
+    # a = h + l with a short h, so that h * h is exact: a**2 = h * h + l * (a + h).
+    h = lanes.from_bits(_F, lanes.op("and", "i32", lanes.bits(_F, a), lanes.constant("i32", -(1 << 12))))
+    rest = lanes.op("fmul", _F, lanes.op("fsub", _F, h, a), lanes.op("fadd", _F, a, h))
+    decay = _exp_core(lanes, lanes.negate(_F, lanes.op("fmul", _F, h, h)), correction=rest)
+    far = lanes.op("fmul", _F, lanes.op("fdiv", _F, p, lanes.multiply_add(_F, a, two, _c(lanes, 1.0))), decay)
+    negative = lanes.compare("olt", _F, x, _c(lanes, 0.0))
+    far = lanes.select(negative, _F, lanes.op("fsub", _F, two, far), far)
+    near = lanes.multiply_add(_F, x, lanes.polynomial(_F, lanes.op("fmul", _F, x, x), _ERF_SMALL), x)
+    near = lanes.op("fsub", _F, _c(lanes, 1.0), near)
+    return lanes.select(lanes.compare("ole", _F, size, _c(lanes, 0.5)), _F, near, far)
 
 
 def atanh(lanes: Lanes, x: str) -> str:

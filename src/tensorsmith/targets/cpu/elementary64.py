@@ -1,4 +1,4 @@
-"""float64 vector code of exponentials, logarithms, hyperbolic and error functions; float32 `pow` in float64.
+"""float64 vector code of exponentials, logarithms, hyperbolic and error functions.
 
 Range reductions are stated by every function; polynomials are given from the highest power down.
 """
@@ -6,6 +6,7 @@ Range reductions are stated by every function; polynomials are given from the hi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tensorsmith.targets.cpu.elementary import at_least, at_most
 from tensorsmith.targets.cpu.vector import Lanes
@@ -27,13 +28,12 @@ _ERF = (
     0.0052239776248180145, -0.026866170645076792, 0.11283791670954879, -0.3761263890318375, 0.1283791670955126,
 )  # fmt: skip  # erf(x) / x - 1 in x**2, |x| <= 1
 _ERFC = (
-    -1.749530980353699e-10, -2.650202141875929e-10, 2.093275159980248e-09, 3.314448265867829e-09,
-    -1.5520374337467978e-08, -2.1086871384602583e-08, 1.112290181846023e-07, 7.830071435968876e-08,
-    -8.258834897296288e-07, 2.912225165334098e-07, 5.709742263395177e-06, -1.1220859893807134e-05,
-    -2.439914487091659e-05, 0.0001506213318800869, -0.00019925672551161636, -0.0007577732233291977,
-    0.005031969984407242, -0.016197734065562724, 0.03716751553677364, -0.06633036581167358, 0.09373283499838962,
-    -0.10103906603632413, 0.0680970542546917, 0.015379652102620028, -0.1396211168405625, 1.2329951186255526,
-)  # fmt: skip  # (1 + 2 a) * e**(a**2) * erfc(a) in (a - 4) / (a + 4), 0 <= a <= 27.4
+    -8.925700081542903e-09, 7.422135778590554e-08, 5.801008901772645e-08, -7.82001236380755e-07,
+    3.100017785526853e-07, 5.679322162134814e-06, -1.1231411529540219e-05, -2.438596247598846e-05,
+    0.0001506250677066684, -0.00019926037230007335, -0.0007577740594864028, 0.005031970621362113,
+    -0.016197733950390605, 0.037167515469531696, -0.06633036582082828, 0.09373283500230917, -0.1010390660359544,
+    0.06809705425458651, 0.015379652102614251, -0.13962111684056167, 1.2329951186255526,
+)  # fmt: skip  # (1 + 2 a) * e**(a**2) * erfc(a) in (a - 4) / (a + 4), 0.5 <= a <= 27.4
 
 
 def _c(lanes: Lanes, value: float) -> str:
@@ -67,7 +67,7 @@ def _reduced(lanes: Lanes, x: str) -> tuple[str, str]:
     return lanes.multiply_add(_D, n, _c(lanes, -_LN2_LOW), r), bits
 
 
-def _exp_core(lanes: Lanes, x: str, less: int = 0, correction: str | None = None) -> str:
+def exp_core(lanes: Lanes, x: str, less: int = 0, correction: str | None = None) -> str:
     """exp(x + correction) / 2**less for x within [-746, 711] or NaN."""
     r, bits = _reduced(lanes, x)
     if correction is not None:
@@ -79,7 +79,14 @@ def _exp_core(lanes: Lanes, x: str, less: int = 0, correction: str | None = None
 
 def exp(lanes: Lanes, x: str) -> str:
     """e**x = 2**n * e**r, n = round(x / ln 2)."""
-    return _exp_core(lanes, at_least(lanes, at_most(lanes, x, 710.0, _D), -746.0, _D))
+    return exp_core(lanes, at_least(lanes, at_most(lanes, x, 710.0, _D), -746.0, _D))
+
+
+def exp_short(lanes: Lanes, x: str, coefficients: Sequence[float]) -> str:
+    """exp(x) for |x| < 700, e**r by the polynomial given."""
+    n, bits = _rounded(lanes, x, math.log2(math.e))
+    r = lanes.multiply_add(_D, n, _c(lanes, -math.log(2.0)), x)
+    return lanes.op("fmul", _D, lanes.polynomial(_D, r, coefficients), _power_of_two(lanes, bits))
 
 
 def exp2(lanes: Lanes, x: str) -> str:
@@ -127,13 +134,13 @@ def sinh(lanes: Lanes, x: str) -> str:
 
 def cosh(lanes: Lanes, x: str) -> str:
     """2 * (q + 1 / (16 q)) with q = e**|x| / 4."""
-    quarter = _exp_core(lanes, at_most(lanes, lanes.intrinsic("fabs", _D, x), 710.6, _D), 2)
+    quarter = exp_core(lanes, at_most(lanes, lanes.intrinsic("fabs", _D, x), 710.6, _D), 2)
     y = lanes.op("fadd", _D, quarter, lanes.op("fdiv", _D, _c(lanes, 0.0625), quarter))
     return lanes.op("fadd", _D, y, y)
 
 
-def _log_parts(lanes: Lanes, x: str, low_part: str | None = None) -> tuple[str, str, str]:
-    """(e, f, correction) with x + low_part = 2**e * (1 + f) and log(1 + f) = f - correction."""
+def _split(lanes: Lanes, x: str) -> tuple[str, str, str]:
+    """(e, m, e as i64 but for the shift of a denormal) with x = 2**e * m and sqrt(1/2) <= m < sqrt(2)."""
     denormal = lanes.compare("olt", _D, x, _c(lanes, 2.0**-1022))
     scaled = lanes.select(denormal, _D, lanes.op("fmul", _D, x, _c(lanes, 2.0**54)), x)
     shift = lanes.select(denormal, _D, _c(lanes, -54.0), _c(lanes, 0.0))
@@ -142,6 +149,17 @@ def _log_parts(lanes: Lanes, x: str, low_part: str | None = None) -> tuple[str, 
     exponent = lanes.op("ashr", "i64", offset, lanes.constant("i64", 52))
     mantissa = lanes.op("and", "i64", offset, lanes.constant("i64", (1 << 52) - 1))
     m = lanes.from_bits(_D, lanes.op("add", "i64", mantissa, root_half))
+    return lanes.op("fadd", _D, lanes.convert("sitofp", "i64", _D, exponent), shift), m, exponent
+
+
+def exponent_and_mantissa(lanes: Lanes, x: str) -> tuple[str, str]:
+    """(e, m) with x = 2**e * m and sqrt(1/2) <= m < sqrt(2), for positive finite x."""
+    return _split(lanes, x)[:2]
+
+
+def _log_parts(lanes: Lanes, x: str, low_part: str | None = None) -> tuple[str, str, str]:
+    """(e, f, correction) with x + low_part = 2**e * (1 + f) and log(1 + f) = f - correction."""
+    e, m, exponent = _split(lanes, x)
     f = lanes.op("fsub", _D, m, _c(lanes, 1.0))
     if low_part is not None:
         negated = lanes.op("sub", "i64", lanes.constant("i64", 0), exponent)
@@ -152,7 +170,6 @@ def _log_parts(lanes: Lanes, x: str, low_part: str | None = None) -> tuple[str, 
     r = lanes.op("fmul", _D, z, lanes.polynomial(_D, z, _LOG))
     half_square = lanes.op("fmul", _D, lanes.op("fmul", _D, f, f), _c(lanes, 0.5))
     product = lanes.op("fmul", _D, s, lanes.op("fadd", _D, half_square, r))
-    e = lanes.op("fadd", _D, lanes.convert("sitofp", "i64", _D, exponent), shift)
     return e, f, lanes.op("fsub", _D, half_square, product)
 
 
@@ -217,7 +234,7 @@ def atanh(lanes: Lanes, x: str) -> str:
 
 
 def _erfc_core(lanes: Lanes, size: str) -> str:
-    """erfc(a) for 0 <= a: P((a - 4) / (a + 4)) * e**(-a**2) / (1 + 2 a), the square in two parts."""
+    """erfc(a) for a >= 1/2: P((a - 4) / (a + 4)) * e**(-a**2) / (1 + 2 a), the square in two parts."""
     a = at_most(lanes, size, 27.4, _D)
     t = lanes.op(
         "fdiv", _D, lanes.op("fsub", _D, a, _c(lanes, 4.0)), lanes.op("fadd", _D, a, _c(lanes, 4.0))
@@ -227,7 +244,7 @@ def _erfc_core(lanes: Lanes, size: str) -> str:
     mask = lanes.constant("i64", -(1 << 28))
     h = lanes.from_bits(_D, lanes.op("and", "i64", lanes.bits(_D, a), mask))
     rest = lanes.op("fmul", _D, lanes.op("fsub", _D, h, a), lanes.op("fadd", _D, a, h))
-    decay = _exp_core(lanes, lanes.negate(_D, lanes.op("fmul", _D, h, h)), 0, rest)
+    decay = exp_core(lanes, lanes.negate(_D, lanes.op("fmul", _D, h, h)), 0, rest)
     denominator = lanes.op("fadd", _D, lanes.op("fadd", _D, a, a), _c(lanes, 1.0))
     return lanes.op("fmul", _D, lanes.op("fdiv", _D, p, denominator), decay)
 
@@ -260,31 +277,3 @@ def sigmoid(lanes: Lanes, x: str) -> str:
     one = _c(lanes, 1.0)
     top = lanes.select(lanes.compare("oge", _D, x, _c(lanes, 0.0)), _D, one, z)
     return lanes.op("fdiv", _D, top, lanes.op("fadd", _D, z, one))
-
-
-def pow32(lanes: Lanes, x: str, y: str) -> str:
-    """x ** y of float32: exp(y * log|x|) in float64, with the sign and the special cases of C's pow."""
-    element = "float"
-    size = lanes.intrinsic("fabs", element, x)
-    logarithm = log(lanes, lanes.convert("fpext", element, _D, size))
-    product = lanes.op("fmul", _D, lanes.convert("fpext", element, _D, y), logarithm)
-    result = lanes.convert("fptrunc", _D, element, exp(lanes, product))
-    zero, one = lanes.constant(element, 0.0), lanes.constant(element, 1.0)
-    half = lanes.op("fmul", element, y, lanes.constant(element, 0.5))
-    whole = lanes.compare("oeq", element, lanes.intrinsic("floor", element, y), y)
-    half_whole = lanes.compare("oeq", element, lanes.intrinsic("floor", element, half), half)
-    odd = lanes.op("and", "i1", whole, lanes.op("xor", "i1", half_whole, "splat (i1 true)"))
-    signed = lanes.intrinsic("copysign", element, result, x)
-    result = lanes.select(odd, element, signed, result)
-    undefined = lanes.op(
-        "and", "i1", lanes.compare("olt", element, x, zero), lanes.op("xor", "i1", whole, "splat (i1 true)")
-    )
-    # An infinite base is positive or has a whole power's sign: only finite negative bases have no real power.
-    finite = lanes.compare("one", element, size, lanes.constant(element, math.inf))
-    undefined = lanes.op("and", "i1", undefined, finite)
-    result = lanes.select(undefined, element, lanes.constant(element, math.nan), result)
-    infinite = lanes.compare("oeq", element, lanes.intrinsic("fabs", element, y), lanes.constant(element, math.inf))
-    unit = lanes.op("and", "i1", infinite, lanes.compare("oeq", element, size, one))
-    unit = lanes.op("or", "i1", unit, lanes.compare("oeq", element, y, zero))
-    unit = lanes.op("or", "i1", unit, lanes.compare("oeq", element, x, one))
-    return lanes.select(unit, element, one, result)

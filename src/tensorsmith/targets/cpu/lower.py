@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize
 from tensorsmith.kernels.spec import KernelSpec
-from tensorsmith.targets.cpu import pointwise, row, transpose
+from tensorsmith.targets.cpu import narrow, pointwise, row, transpose
 from tensorsmith.targets.cpu.body import instruction_cost
 from tensorsmith.targets.cpu.build import Function, Line, format_lines, module_text
 from tensorsmith.targets.cpu.compiler import compile_functions
@@ -101,6 +101,8 @@ def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
         words, chunks = pointwise.constants(canonical)
     elif schedule == "tiled":
         words, chunks = transpose.constants(canonical)
+    elif schedule == "narrow":
+        words, chunks = narrow.constants(canonical)
     else:
         words, chunks = row.constants(canonical, schedule)
     moved, flops = _counts(canonical)
@@ -112,6 +114,9 @@ def _choose(canonical: Canonical) -> tuple[str, Canonical, Structure]:
     if not canonical.structure.along:
         axis = transpose.tile_axis(canonical) if 2 in canonical.structure.inner else None
         if axis is None:
+            flat = narrow.narrow(canonical) if canonical.structure.outer else None
+            if flat is not None:
+                return "narrow", flat, flat.structure
             canonical = pointwise.long_axis_inside(canonical)
             return "pointwise", canonical, canonical.structure
         turned = transpose.tiled(canonical, axis)
@@ -127,6 +132,8 @@ def _compile(structure: Structure, schedule: str, name: str, machine: Machine) -
         function, launch_words = pointwise.build(structure, machine, symbol)
     elif schedule == "tiled":
         function, launch_words = transpose.build(structure, machine, symbol)
+    elif schedule == "narrow":
+        function, launch_words = narrow.build(structure, machine, symbol)
     else:
         function, launch_words = row.build(structure, schedule, machine, symbol)
     text = module_text([function])

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.cpu import circular64 as t64
 from tensorsmith.targets.cpu import elementary as e
 from tensorsmith.targets.cpu import elementary64 as e64
+from tensorsmith.targets.cpu import inverse_hyperbolic
 from tensorsmith.targets.cpu import trigonometry as t
 from tensorsmith.targets.cpu.casts import to_bool
 from tensorsmith.targets.cpu.integers import (
@@ -26,6 +27,8 @@ from tensorsmith.targets.cpu.integers import (
     right_shift,
 )
 from tensorsmith.targets.cpu.library import library_call
+from tensorsmith.targets.cpu.power import power
+from tensorsmith.targets.cpu.two_arguments import fmod, hypot
 from tensorsmith.targets.cpu.vector import element_of
 
 
@@ -132,21 +135,17 @@ def _rsqrt(context: Context, dtype: DType, args: Sequence[str]) -> str:
     return _reciprocal(context, dtype, [_sqrt(context, dtype, args)])
 
 
-def _float_fmod(context: Context, element: str, x: str, y: str) -> str:
-    return library_call(context.lanes, element, "fmod", (x, y))
-
-
 def _fmod(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if not dtype.is_floating_point:
         return integer_quotient(context, dtype, args[0], args[1], floor=False)[1]
-    return _float_fmod(context, element_of(dtype), args[0], args[1])
+    return fmod(context.lanes, element_of(dtype), args[0], args[1])
 
 
 def _shifted_remainder(context: Context, element: str, x: str, y: str) -> tuple[str, str, str]:
     """(fmod, the same moved to the divisor's sign, mask of the lanes moved)."""
     lanes = context.lanes
     zero = lanes.constant(element, 0)
-    remainder = _float_fmod(context, element, x, y)
+    remainder = fmod(context.lanes, element, x, y)
     inexact = lanes.compare("one", element, remainder, zero)
     unequal = lanes.op(
         "xor", "i1", lanes.compare("olt", element, y, zero), lanes.compare("olt", element, remainder, zero)
@@ -209,9 +208,7 @@ def _magnitude_is_infinite(predicate: str, integers: str) -> Rendering:
 def _pow(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if not dtype.is_floating_point:
         return integer_power(context, dtype, args)
-    if dtype is dtypes.float32:
-        return e64.pow32(context.lanes, *args)
-    return library_call(context.lanes, element_of(dtype), "pow", args)
+    return power(context.lanes, element_of(dtype), *args)
 
 
 def _nextafter(context: Context, dtype: DType, args: Sequence[str]) -> str:
@@ -242,8 +239,8 @@ def _copysign(context: Context, dtype: DType, args: Sequence[str]) -> str:
 LIBRARY_NAMES: dict[Fn, str] = {
     Fn.EXP: "exp", Fn.EXP2: "exp2", Fn.EXPM1: "expm1", Fn.LOG: "log", Fn.LOG1P: "log1p", Fn.LOG2: "log2",
     Fn.LOG10: "log10", Fn.SIN: "sin", Fn.COS: "cos", Fn.TAN: "tan", Fn.ASIN: "asin", Fn.ACOS: "acos",
-    Fn.ATAN: "atan", Fn.ATAN2: "atan2", Fn.SINH: "sinh", Fn.COSH: "cosh", Fn.TANH: "tanh", Fn.ASINH: "asinh",
-    Fn.ACOSH: "acosh", Fn.ATANH: "atanh", Fn.ERF: "erf", Fn.ERFC: "erfc", Fn.LGAMMA: "lgamma", Fn.HYPOT: "hypot",
+    Fn.ATAN: "atan", Fn.ATAN2: "atan2", Fn.SINH: "sinh", Fn.COSH: "cosh", Fn.TANH: "tanh",
+    Fn.ATANH: "atanh", Fn.ERF: "erf", Fn.ERFC: "erfc", Fn.LGAMMA: "lgamma",
 }  # fmt: skip
 
 
@@ -251,8 +248,8 @@ LIBRARY_NAMES: dict[Fn, str] = {
 VECTORISED: dict[Fn, Callable[..., str]] = {
     Fn.EXP: e.exp, Fn.EXP2: e.exp2, Fn.EXPM1: e.expm1, Fn.LOG: e.log, Fn.LOG1P: e.log1p, Fn.LOG2: e.log2,
     Fn.LOG10: e.log10, Fn.SIN: t.sin, Fn.COS: t.cos, Fn.TAN: t.tan, Fn.ASIN: t.asin, Fn.ACOS: t.acos, Fn.ATAN: t.atan,
-    Fn.SINH: e.sinh, Fn.COSH: e.cosh, Fn.TANH: e.tanh, Fn.ATANH: e.atanh, Fn.ERF: e.erf, Fn.SIGMOID: e.sigmoid,
-    Fn.SOFTPLUS: e.softplus,
+    Fn.SINH: e.sinh, Fn.COSH: e.cosh, Fn.TANH: e.tanh, Fn.ATANH: e.atanh, Fn.ERF: e.erf, Fn.ERFC: e.erfc,
+    Fn.ATAN2: t.atan2, Fn.SIGMOID: e.sigmoid, Fn.SOFTPLUS: e.softplus,
 }  # fmt: skip
 
 
@@ -260,7 +257,8 @@ VECTORISED: dict[Fn, Callable[..., str]] = {
 VECTORISED64: dict[Fn, Callable[..., str]] = {
     Fn.EXP: e64.exp, Fn.EXP2: e64.exp2, Fn.EXPM1: e64.expm1, Fn.LOG: e64.log, Fn.LOG1P: e64.log1p, Fn.LOG2: e64.log2,
     Fn.LOG10: e64.log10, Fn.SINH: e64.sinh, Fn.COSH: e64.cosh, Fn.TANH: e64.tanh, Fn.ATANH: e64.atanh, Fn.ERF: e64.erf,
-    Fn.ERFC: e64.erfc, Fn.SIGMOID: e64.sigmoid,
+    Fn.ERFC: e64.erfc, Fn.SIGMOID: e64.sigmoid, Fn.SIN: t64.sin, Fn.COS: t64.cos, Fn.TAN: t64.tan, Fn.ASIN: t64.asin,
+    Fn.ACOS: t64.acos, Fn.ATAN: t64.atan, Fn.ATAN2: t64.atan2,
 }  # fmt: skip
 
 
@@ -277,6 +275,10 @@ def _elementary(fn: Fn) -> Rendering:
         return library_call(context.lanes, element, LIBRARY_NAMES[fn], args)
 
     return render
+
+
+def _inverse_hyperbolic(function: Callable[..., str]) -> Rendering:
+    return lambda context, dtype, args: function(context.lanes, element_of(dtype), *args)
 
 
 def _call(fn: Fn, context: Context, dtype: DType, *args: str) -> str:
@@ -352,6 +354,9 @@ RENDERINGS: dict[Fn, Rendering] = {
     Fn.SOFTPLUS: _softplus,
     Fn.LOGADDEXP: _logaddexp,
     **{fn: _elementary(fn) for fn in LIBRARY_NAMES},
+    Fn.HYPOT: lambda context, dtype, args: hypot(context.lanes, element_of(dtype), *args),
+    Fn.ASINH: _inverse_hyperbolic(inverse_hyperbolic.asinh),
+    Fn.ACOSH: _inverse_hyperbolic(inverse_hyperbolic.acosh),
 }
 
 # Functions that no kernel can compute: a graph that needs one calls NumPy for it.

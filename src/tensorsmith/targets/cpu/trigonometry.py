@@ -125,6 +125,24 @@ def atan(lanes: Lanes, x: str) -> str:
     return lanes.intrinsic("copysign", _F, y, x)
 
 
+def atan2(lanes: Lanes, y: str, x: str) -> str:
+    """The angle of (x, y): atan of the smaller size over the larger one, moved to its octant."""
+    height, width = lanes.intrinsic("fabs", _F, y), lanes.intrinsic("fabs", _F, x)
+    zero, one, infinity = lanes.constant(_F, 0.0), lanes.constant(_F, 1.0), lanes.constant(_F, math.inf)
+    turned = lanes.compare("ogt", _F, height, width)
+    small = lanes.select(turned, _F, width, height)
+    large = lanes.select(turned, _F, height, width)
+    t = lanes.op("fdiv", _F, small, large)
+    t = lanes.select(lanes.compare("oeq", _F, large, zero), _F, zero, t)  # 0 / 0 counts as 0, inf / inf as 1
+    t = lanes.select(lanes.compare("oeq", _F, small, infinity), _F, one, t)
+    angle = _atan_to_one(lanes, t)
+    angle = lanes.select(turned, _F, lanes.op("fsub", _F, lanes.constant(_F, math.pi / 2), angle), angle)
+    left = lanes.compare("slt", "i32", lanes.bits(_F, x), lanes.constant("i32", 0))
+    angle = lanes.select(left, _F, lanes.op("fsub", _F, lanes.constant(_F, math.pi), angle), angle)
+    unordered = lanes.compare("uno", _F, x, y)
+    return lanes.select(unordered, _F, lanes.op("fadd", _F, x, y), lanes.intrinsic("copysign", _F, angle, y))
+
+
 def _asin_small(lanes: Lanes, t: str, square: str) -> str:
     return lanes.multiply_add(_F, lanes.op("fmul", _F, t, square), lanes.polynomial(_F, square, _ASIN), t)
 

@@ -1,0 +1,73 @@
+"""Tensors made from tensors, copies of views, resizing, against PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from both_libraries import agree, normal, refuse
+
+import tensorsmith as ts
+
+MADE = {
+    "new_zeros": lambda L, x: x.detach().new_zeros(2, 3),
+    "new_ones": lambda L, x: x.detach().new_ones((2, 3), dtype=L.int32),
+    "new_full": lambda L, x: x.detach().new_full((2,), 1.5),
+    "new_tensor": lambda L, x: x.detach().new_tensor([1, 2]),
+    "shape of new_empty": lambda L, x: tuple(x.detach().new_empty(4, 0, 2).shape),
+    "strides of new_empty_strided": lambda L, x: x.detach().new_empty_strided((2, 3), (1, 2)).stride(),
+    "strides of empty_permuted": lambda L, x: L.empty_permuted((2, 3, 4), (0, 2, 1)).stride(),
+    "logspace": lambda L, x: L.logspace(-1, 2, 7, dtype=L.float64),
+    "logspace of base 2": lambda L, x: L.logspace(0, 4, 5, base=2, dtype=L.float64),
+    "fill": lambda L, x: L.fill(x, 2.5),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_made(name: str) -> None:
+    agree(MADE[name], normal(3, 2))
+
+
+COPIES = {
+    "expand_copy": lambda L, x: L.expand_copy(x[:, :1], (3, 4)),
+    "diagonal_copy": lambda L, x: L.diagonal_copy(x, 1),
+    "as_strided_copy": lambda L, x: L.as_strided_copy(x, (2, 2), (1, 2), 1),
+    "narrow_copy": lambda L, x: L.narrow_copy(x, 1, 1, 2),
+    "view_copy": lambda L, x: L.view_copy(x, (2, 6)),
+    "unbind_copy": lambda L, x: L.unbind_copy(x, 1),
+    "unfold_copy": lambda L, x: L.unfold_copy(x, 1, 2, 1),
+    "squeeze_copy": lambda L, x: L.squeeze_copy(x.unsqueeze(0)),
+    "transpose_copy": lambda L, x: L.transpose_copy(x, 0, 1),
+    "alias_copy": lambda L, x: L.alias_copy(x),
+    "slice_copy": lambda L, x: L.slice_copy(x, 1, 0, 4, 2),
+    "split_with_sizes_copy": lambda L, x: L.split_with_sizes_copy(x, (1, 3), 1),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_share_no_memory(name: str) -> None:
+    agree(COPIES[name], normal(3, 4), strides=False)
+    x = ts.tensor(normal(3, 4))
+    before = x.tolist()
+    found = COPIES[name](ts, x)
+    for part in found if isinstance(found, tuple) else (found,):
+        part.fill_(9.0)
+    assert x.tolist() == before
+
+
+def test_resizing_keeps_what_was_there() -> None:
+    agree(lambda L, x: L.arange(6).resize_(2, 2), np.zeros(1))
+    agree(lambda L, x: L.arange(6).resize_(4, 4).flatten()[:6], np.zeros(1))
+    agree(lambda L, x: L.arange(6).resize_as_(L.zeros(3, 2)), np.zeros(1))
+
+
+REFUSED = {
+    "resizing a leaf that needs a gradient": lambda L: L.ones(2, requires_grad=True).resize_(3),
+    "an order that is none": lambda L: L.empty_permuted((2, 3), (0, 0)),
+    "a source of another shape": lambda L: L.ones(2, 3).select_scatter(L.ones(3), 1, 0),
+    "a size that was not expanded": lambda L: L.ones(2, 3).sum_to_size(4),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_errors_have_pytorchs_class(name: str) -> None:
+    refuse(REFUSED[name])
