@@ -1,8 +1,12 @@
 """Reductions made fit for kernels: empty ones become constants, long ones fall into parts.
 
-A kernel walks at least one point, so a reduction over nothing is its neutral element. A row of many elements in few rows is
+A kernel walks at least one point, so a reduction over nothing is its neutral element; one over a single element is that
+element. A row of many elements in few rows is
 split, so that several threads can work on it and the error of a long sum stays small: n = parts * part (+ a tail), and the
 partial results are reduced again. The partition depends on the shape alone.
+
+A long axis outside a narrow one, the sum over the rows of (N, 3), would leave most lanes of a vector empty: it is folded,
+(N, 3) -> (N / 32, 32, 3), and the sum over the first axis leaves 32 partial sums of each column.
 """
 
 from __future__ import annotations
@@ -17,12 +21,32 @@ LONG = 1 << 16  # elements of a row from which it is split
 FEW_ROWS = 16  # ... if there are at most so many rows
 PART = 1 << 13  # elements of one part
 
+NARROW = 24  # elements inside the reduced axis up to which it is folded
+FOLDED = 64  # elements side by side that a fold makes
+LEAST_FOLDED = 1 << 14  # elements worth a second reduction
+
 _COMBINE = {"sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM}
 _NEUTRAL = {"sum": 0, "prod": 1}
 
 
 def _is_empty(node: Node) -> bool:
     return node.op is Primitive.REDUCE and node.inputs[0].shape[node.attrs["axis"]] == 0
+
+
+def _is_single(node: Node) -> bool:
+    if node.op is not Primitive.REDUCE or node.attrs["kind"] not in _COMBINE:
+        return False
+    return node.inputs[0].shape[node.attrs["axis"]] == 1 and node.inputs[0].dtype is node.dtype
+
+
+def _is_narrow(node: Node) -> bool:
+    if node.op is not Primitive.REDUCE or node.attrs["kind"] not in _COMBINE:
+        return False
+    x, axis = node.inputs[0], node.attrs["axis"]
+    inside = math.prod(x.shape[axis + 1 :])
+    if not 1 < inside <= NARROW or x.op is Primitive.PERMUTE:
+        return False
+    return x.shape[axis] >= 4 * FOLDED and math.prod(x.shape) >= LEAST_FOLDED
 
 
 def _is_long(node: Node) -> bool:
@@ -35,7 +59,7 @@ def _is_long(node: Node) -> bool:
 def prepare_reductions(graph: Graph) -> Graph:
     """The same graph with empty reductions replaced and long ones split; the graph itself where there are none."""
     nodes = graph.live_nodes()
-    if not any(_is_empty(node) or _is_long(node) for node in nodes):
+    if not any(_is_empty(node) or _is_single(node) or _is_narrow(node) or _is_long(node) for node in nodes):
         return graph
     result = Graph()
     mapping: dict[Node, Node] = {}
@@ -47,6 +71,10 @@ def prepare_reductions(graph: Graph) -> Graph:
         operands = [mapping[x] for x in node.inputs]
         if _is_empty(node):
             mapping[node] = _neutral(result, node)
+        elif _is_single(node):
+            mapping[node] = build.reshape(operands[0], node.shape)
+        elif _is_narrow(node):
+            mapping[node] = _fold(operands[0], node.attrs["kind"], node.attrs["axis"])
         elif _is_long(node):
             mapping[node] = _split(operands[0], node.attrs["kind"], node.attrs["axis"])
         else:
@@ -71,8 +99,28 @@ def _split(x: Node, kind: str, axis: int) -> Node:
     partial = graph.add(Primitive.REDUCE, (main,), kind=kind, axis=axis + 1)
     partial = build.reshape(partial, (*x.shape[:axis], parts, *x.shape[axis + 1 :]))
     total = graph.add(Primitive.REDUCE, (partial,), kind=kind, axis=axis)
-    rest = extent - parts * PART
+    return _with_tail(x, kind, axis, parts * PART, total)
+
+
+def _fold(x: Node, kind: str, axis: int) -> Node:
+    extent, inside = x.shape[axis], x.shape[axis + 1 :]
+    fold = 1
+    while fold * math.prod(inside) < FOLDED:
+        fold *= 2
+    parts = max(1, extent // PART)
+    steps = extent // (parts * fold)
+    main = build.slice_(x, axis, 0, parts * steps * fold)
+    main = build.reshape(main, (*x.shape[:axis], parts, steps, fold, *inside))
+    partial = x.graph.add(Primitive.REDUCE, (main,), kind=kind, axis=axis + 1)
+    partial = build.reshape(partial, (*x.shape[:axis], parts * fold, *inside))
+    total = x.graph.add(Primitive.REDUCE, (partial,), kind=kind, axis=axis)
+    return _with_tail(x, kind, axis, parts * steps * fold, total)
+
+
+def _with_tail(x: Node, kind: str, axis: int, start: int, total: Node) -> Node:
+    """`total` of what lies before `start`, combined with the rest."""
+    rest = x.shape[axis] - start
     if rest:
-        tail = graph.add(Primitive.REDUCE, (build.slice_(x, axis, parts * PART, rest),), kind=kind, axis=axis)
-        total = graph.add(Primitive.MAP, (total, tail), fn=_COMBINE[kind])
+        tail = x.graph.add(Primitive.REDUCE, (build.slice_(x, axis, start, rest),), kind=kind, axis=axis)
+        total = x.graph.add(Primitive.MAP, (total, tail), fn=_COMBINE[kind])
     return total

@@ -29,7 +29,7 @@ from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 8
 _ELEMENTS = 1024  # of a block, on the stack for every input that is spread
-_MOST_COLUMNS = 48  # elements of a row; beyond, whole vectors of a row are as good
+_MOST_COLUMNS = 24  # elements of a row; beyond, whole vectors of a row are as good
 _MOST_REPEATED = 256  # the same where nothing but rows that repeat is spread: they are written once
 _LEAST_ROWS = 64
 

@@ -76,7 +76,7 @@ def _unrolling(kernel: KernelText, positions: list[int], reduces: int) -> int:
     cost = sum(instruction_cost(kernel.structure.body[p]) for p in positions)
     if cost > 45 or 2 in kernel.structure.along:
         return 1
-    return 4 if cost <= 30 and reduces <= 2 else 2
+    return 8 if cost <= 4 else 4 if cost <= 30 and reduces <= 2 else 2
 
 
 class _InnerRow:
