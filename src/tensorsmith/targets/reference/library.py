@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def argsort(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarra
 def searchsorted(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarray:
     """int64 places of values in the sorted last axis of a sequence, before equal elements or (`right`) after; NaN is last."""
     sequence, values = arrays
-    side = "right" if attrs["right"] else "left"
+    side: Literal["left", "right"] = "right" if attrs["right"] else "left"
     if sequence.ndim == 1:
         return np.searchsorted(sequence, values, side).astype(np.int64)
     rows, wanted = sequence.reshape(-1, sequence.shape[-1]), values.reshape(-1, values.shape[-1])
