@@ -116,13 +116,16 @@ def test_what_is_no_operand():
         ts.ones(3) + ts.ones(4)
 
 
-def test_results_never_share_memory_with_operands():
-    x = ts.tensor(3.0)
-    for call in (lambda: x.sum(0), lambda: x.amax(0), lambda: x.prod(), lambda: x.clone(), lambda: x.mean(), lambda: +x * 1):
-        y = call()
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_results_never_share_memory_with_operands(shape):
+    x = ts.full(shape, 3.0)
+    for call in (lambda x: x.sum(0), lambda x: x.amax(0), lambda x: x.prod(), lambda x: x.clone(), lambda x: x.mean(),
+                 lambda x: x.max(), lambda x: x.logsumexp(0), lambda x: x.softmax(0), lambda x: x * 1):  # fmt: skip
+        y = call(x)
         assert not y._is_view()
         y.add_(1.0)
-        assert x.item() == 3.0 and x._version == 0
+        assert x.sum().item() == 3.0 and x._version == 0
+        assert call(x.clone().requires_grad_()).requires_grad
 
 
 # --- threads and processes ----------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from tensorsmith.eager.operator import Operator, operators
 from tensorsmith.ir import build
 from tensorsmith.kernels.assemble import assemble
 from tensorsmith.ops.creation import array_of
-from tensorsmith.ops.documentation import operators_page
 from tensorsmith.ops.registry import TABLE, public
 from tensorsmith.passes.fusion import fuse
 from tensorsmith.scalar import functions as f
@@ -25,8 +24,10 @@ from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.render import render
 from tensorsmith.targets.reference import interpret
 
-sys.path.append(str(Path(__file__).parent))
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "docs" / "generate")]
 import harness  # noqa: E402
+
+from pages import operators_page  # noqa: E402
 
 ELF = b"\x7fELF"
 

@@ -17,7 +17,7 @@ _locks = tuple(threading.RLock() for _ in range(16))
 _getrefcount = sys.getrefcount
 
 
-def leaf_lock(tensor: Tensor) -> threading.RLock:  # type: ignore[valid-type]
+def leaf_lock(tensor: Tensor) -> threading.RLock:
     """The lock that guards the gradient of a leaf."""
     return _locks[(id(tensor) >> 7) & 15]
 

@@ -56,7 +56,7 @@ def backward(
     targets = set()
     for tensor in _sequence(inputs):
         if isinstance(tensor, Tensor) and tensor.layout.tracked and tensor.node is not None:
-            tensor.retain_grad()  # type: ignore[attr-defined]
+            tensor.retain_grad()
         targets.add(_input_edge(tensor)[0])
     needed = engine.nodes_towards([node for node, _, _ in roots], targets) | targets
     engine.run_towards(roots, keep, create_graph, needed, {}, [])
@@ -97,7 +97,7 @@ def grad(
     for place, found in enumerate(results):
         if found is not None:
             if not create_graph and found.layout.tracked:
-                results[place] = found.detach()  # type: ignore[attr-defined]
+                results[place] = found.detach()
             continue
         tensor = wanted[place]
         if materialize_grads and isinstance(tensor, Tensor):

@@ -40,7 +40,7 @@ def _fresh(inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]:
         if create_graph and tensor.layout.tracked:
             found.append(arithmetic.clone(tensor, tensor.layout))
         else:
-            leaf = tensor.detach()  # type: ignore[attr-defined]
+            leaf = tensor.detach()
             leaf.layout = leaf.layout.with_tracking(True)
             found.append(leaf)
     return tuple(found)
@@ -52,7 +52,7 @@ def _finished(tensors: Sequence[Tensor | None], inputs: Sequence[Tensor], create
     for tensor, like in zip(tensors, inputs):
         if tensor is None:
             tensor = arithmetic.zeros(like.layout.with_tracking(False))
-        found.append(tensor if create_graph or not tensor.layout.tracked else tensor.detach())  # type: ignore[attr-defined]
+        found.append(tensor if create_graph or not tensor.layout.tracked else tensor.detach())
     return tuple(found)
 
 

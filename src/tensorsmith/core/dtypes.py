@@ -14,9 +14,15 @@ import numpy as np
 
 
 class DType:
-    """An element type: `name`, `itemsize` in bytes, `kind` (b u i f c) and its NumPy counterpart."""
+    """An element type: `name`, `itemsize` in bytes, `kind` (b u i f c) and its NumPy counterpart.
 
-    __slots__ = ("name", "itemsize", "kind", "numpy", "is_floating_point", "is_complex", "is_signed", "code")
+    digits:  significant binary digits of a floating-point type (24 for float32), the leading one included; 0 for others
+    is_half: whether it is one of the two half types, on which kernels compute in float32
+    """
+
+    __slots__ = (
+        "name", "itemsize", "kind", "numpy", "is_floating_point", "is_complex", "is_signed", "is_half", "digits", "code",
+    )  # fmt: skip
 
     def __init__(self, name: str, kind: str, numpy: object, code: int) -> None:
         self.name = name
@@ -26,6 +32,8 @@ class DType:
         self.is_floating_point = kind == "f"
         self.is_complex = kind == "c"
         self.is_signed = kind in "ifc"
+        self.is_half = kind == "f" and self.itemsize == 2
+        self.digits: int = ml_dtypes.finfo(self.numpy).nmant + 1 if kind == "f" else 0
         self.code = code
 
     def __repr__(self) -> str:
@@ -209,7 +217,7 @@ def promote_operands(
 
 def compute_dtype(dtype: DType) -> DType:
     """The dtype in which kernels compute on `dtype`: float32 for the half types, otherwise itself."""
-    return float32 if dtype in (float16, bfloat16) else dtype
+    return float32 if dtype.is_half else dtype
 
 
 class finfo:  # noqa: N801 - PyTorch's name

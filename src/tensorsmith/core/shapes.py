@@ -6,8 +6,12 @@ import math
 from collections.abc import Sequence
 
 
-class BroadcastError(RuntimeError):
-    """Shapes that do not broadcast."""
+_MISMATCH = "The size of tensor a"
+
+
+def is_broadcast_error(error: Exception) -> bool:
+    """Whether an error came from `broadcast_shapes` and names no operator yet."""
+    return str(error).startswith(_MISMATCH)
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -21,8 +25,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
             if so_far == 1:
                 result[-i] = extent
             elif extent not in (1, so_far):
-                raise BroadcastError(
-                    f"The size of tensor a ({so_far}) must match the size of tensor b ({extent}) at non-singleton dimension "
+                raise RuntimeError(
+                    f"{_MISMATCH} ({so_far}) must match the size of tensor b ({extent}) at non-singleton dimension "
                     f"{len(result) - i}; shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast"
                 )
     return tuple(result)

@@ -170,7 +170,7 @@ def _read_tensor(file: BinaryIO, entry: Entry, where: str) -> Tensor:
     memory = memoryview((ctypes.c_char * count).from_address(tensor.ptr)).cast("B")
     done = 0
     while done < count:
-        read = file.readinto(memory[done:]) if hasattr(file, "readinto") else None  # type: ignore[attr-defined]
+        read = file.readinto(memory[done:]) if hasattr(file, "readinto") else None
         if read is None:
             piece = file.read(count - done)
             read = len(piece)

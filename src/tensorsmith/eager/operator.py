@@ -18,7 +18,7 @@ from typing import Any
 
 from tensorsmith.core.dtypes import DType, float64, get_default_dtype, of_python_scalar
 from tensorsmith.core.layout import Layout
-from tensorsmith.core.shapes import BroadcastError
+from tensorsmith.core.shapes import is_broadcast_error
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of
 from tensorsmith.ir.vjp import BackwardGraph, vjp
@@ -117,8 +117,10 @@ class Operator(Operation):
             nodes = [_argument(graph, kind) for kind in kinds]
             try:
                 outputs = self.build(*nodes, **attrs) if nodes else self.build(graph, **attrs)
-            except BroadcastError as error:
-                raise BroadcastError(f"{self.name}: {error}") from None
+            except RuntimeError as error:
+                if is_broadcast_error(error):
+                    raise RuntimeError(f"{self.name}: {error}") from None
+                raise
             graph.outputs = (outputs,) if isinstance(outputs, Node) else tuple(outputs)
             if not self.shares:
                 graph.outputs = tuple([_copied(node) for node in graph.outputs])

@@ -102,7 +102,7 @@ def view_entry(
     body = [
         "tensor = new(Tensor)",
         f"storage = tensor.storage = a{source}.storage",
-        f"tensor.ptr = a{source}.ptr" + (" + offset" if offset_bytes else ""),
+        f"ptr = tensor.ptr = a{source}.ptr" + (" + offset" if offset_bytes else ""),
         f"base = a{source}.base",
         f"tensor.base = a{source} if base is None else base",
         "tensor.stamp = storage.version",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, bool_, float64, of_python_scalar, promote_operands, promote_types
+from tensorsmith.core.dtypes import DType, bool_, compute_dtype, float64, of_python_scalar, promote_operands, promote_types
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axes
 from tensorsmith.ir.constants import cast_value
 from tensorsmith.ir.graph import Graph, Node, Primitive
@@ -58,6 +58,11 @@ def cast(x: Operand, dtype: DType, graph: Graph | None = None) -> Node:
     if x.op is Primitive.CONST and not (x.dtype.is_complex or dtype.is_complex):
         return x.graph.constant(cast_value(x.attrs["value"], x.dtype, dtype), dtype)
     return x.graph.add(Primitive.CAST, (x,), dtype=dtype)
+
+
+def wide(x: Node) -> Node:
+    """A half-precision value in float32, in which sums are taken; another as it is."""
+    return cast(x, compute_dtype(x.dtype))
 
 
 def broadcast_to(x: Node, shape: Sequence[int]) -> Node:

@@ -55,9 +55,8 @@ def holds(target: DType, source: DType) -> bool:
     if target.kind == "b" or "c" in (source.kind, target.kind):
         return False
     if target.kind == "f":
-        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
         if source.kind == "f":
             wider_range = finfo(target).max >= finfo(source).max and finfo(target).tiny <= finfo(source).tiny
-            return wider_range and digits[target.name] >= digits[source.name]
-        return 8 * source.itemsize - source.is_signed <= digits[target.name]
+            return wider_range and target.digits >= source.digits
+        return 8 * source.itemsize - source.is_signed <= target.digits
     return source.kind != "f" and iinfo(target).min <= iinfo(source).min and iinfo(target).max >= iinfo(source).max

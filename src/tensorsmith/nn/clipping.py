@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensorsmith.core.dtypes import float32
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -15,15 +14,11 @@ from tensorsmith.tensor.modes import no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 
-def _wide(x: Node) -> Node:
-    return build.cast(x, float32) if x.dtype.itemsize < 4 else x
-
-
 def _total_norm(*tensors: Node, norm_type: float) -> Node:
     """The norm of all elements of all tensors together."""
     parts = []
     for x in tensors:
-        magnitude = f.abs(_wide(x))
+        magnitude = f.abs(build.wide(x))
         if norm_type == float("inf"):
             parts.append(build.reduce(magnitude, "max"))
         else:
@@ -59,7 +54,7 @@ def get_total_norm(tensors: Sequence[Tensor], norm_type: float = 2.0, error_if_n
     filled = [t for t in tensors if t.layout.numel]
     if not filled:
         return zeros(())
-    norm = _norm(*(t.detach() for t in filled), norm_type=float(norm_type))  # type: ignore[attr-defined]
+    norm = _norm(*(t.detach() for t in filled), norm_type=float(norm_type))
     if error_if_nonfinite and not (norm - norm).item() == 0:  # NaN for NaN and infinity
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so "
@@ -73,7 +68,7 @@ def get_total_norm(tensors: Sequence[Tensor], norm_type: float = 2.0, error_if_n
 @no_grad()
 def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
     """Scale the gradients by max_norm / (total_norm + 1e-6) where that is below 1."""
-    factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)  # type: ignore[operator]
+    factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)
     for grad in _gradients(parameters):
         _scale_(grad, factor)
 

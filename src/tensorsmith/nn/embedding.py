@@ -42,7 +42,7 @@ class Embedding(Module):
         self.sparse = sparse
         if _weight is None:
             self.weight = new_parameter((num_embeddings, embedding_dim), dtype, device)
-            self.weight.requires_grad_(not _freeze)  # type: ignore[attr-defined]
+            self.weight.requires_grad_(not _freeze)
             self.reset_parameters()
         else:
             if tuple(_weight.shape) != (num_embeddings, embedding_dim):
@@ -54,7 +54,7 @@ class Embedding(Module):
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():
-                self.weight[self.padding_idx].fill_(0)  # type: ignore[index]
+                self.weight[self.padding_idx].fill_(0)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
         options: dict[str, Any] = {}

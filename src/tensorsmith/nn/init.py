@@ -44,13 +44,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """U(a, b)."""
-    return tensor.uniform_(a, b, generator=generator)  # type: ignore[attr-defined]
+    return tensor.uniform_(a, b, generator=generator)
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """N(mean, std^2)."""
-    return tensor.normal_(mean, std, generator=generator)  # type: ignore[attr-defined]
+    return tensor.normal_(mean, std, generator=generator)
 
 
 @no_grad()
@@ -69,15 +69,15 @@ def trunc_normal_(
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
     low, high = below((a - mean) / std), below((b - mean) / std)
-    tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)  # type: ignore[attr-defined]
-    tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean)  # type: ignore[attr-defined]
-    return tensor.clamp_(a, b)  # type: ignore[attr-defined]
+    tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
+    tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean)
+    return tensor.clamp_(a, b)
 
 
 @no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
-    return tensor.fill_(val)  # type: ignore[attr-defined]
+    return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere. ValueError for a tensor that is no matrix."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    return tensor.copy_(copy_array(np.eye(*tensor.shape), tensor.dtype))  # type: ignore[attr-defined]
+    return tensor.copy_(copy_array(np.eye(*tensor.shape), tensor.dtype))
 
 
 def calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
@@ -171,4 +171,4 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     q, r = np.linalg.qr(flat.T if wide else flat)
     q *= np.sign(np.diag(r))  # makes Q uniform over the orthogonal group
     q = q.T if wide else q
-    return tensor.copy_(copy_array(np.ascontiguousarray(gain * q).reshape(tensor.shape), tensor.dtype))  # type: ignore[attr-defined]
+    return tensor.copy_(copy_array(np.ascontiguousarray(gain * q).reshape(tensor.shape), tensor.dtype))

@@ -66,7 +66,7 @@ class Module(Members):
     def requires_grad_(self: T, requires_grad: bool = True) -> T:
         """Have autograd track every parameter, or none."""
         for parameter in self.parameters():
-            parameter.requires_grad_(requires_grad)  # type: ignore[attr-defined]
+            parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -91,10 +91,10 @@ class Module(Members):
             if parameter is None:
                 continue
             grad = parameter.state.grad if parameter.state is not None else None
-            parameter.data = fn(parameter.data)  # type: ignore[attr-defined]
+            parameter.data = fn(parameter.data)
             if grad is not None:
                 assert parameter.state is not None
-                parameter.state.grad = fn(grad.detach())  # type: ignore[attr-defined]
+                parameter.state.grad = fn(grad.detach())
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = fn(buffer)
@@ -128,7 +128,7 @@ class Module(Members):
         return self._convert(dtype)
 
     def _convert(self: T, dtype: DType) -> T:
-        return self._apply(lambda t: t.to(dtype) if t.layout.dtype.kind in "fc" else t)  # type: ignore[attr-defined]
+        return self._apply(lambda t: t.to(dtype) if t.layout.dtype.kind in "fc" else t)
 
     def float(self: T) -> T:
         """Floating members in float32."""
@@ -148,7 +148,7 @@ class Module(Members):
 
     def type(self: T, dst_type: DType) -> T:
         """Every parameter and buffer in a dtype."""
-        return self._apply(lambda t: t.to(dst_type))  # type: ignore[attr-defined]
+        return self._apply(lambda t: t.to(dst_type))
 
     def cpu(self: T) -> T:
         """On the CPU, where every tensor is."""
@@ -265,13 +265,13 @@ def indented(text: str, spaces: int = 2) -> str:
 def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
     """Forget a gradient, or fill it with zeros (detached from its graph)."""
     if set_to_none:
-        parameter.grad = None  # type: ignore[attr-defined]
+        parameter.grad = None
         return
     state = parameter.state
     if state is None or state.grad is None:
         return
     grad = state.grad
     if grad.node is not None or grad.layout.tracked:
-        grad = state.grad = grad.detach()  # type: ignore[attr-defined]
+        grad = state.grad = grad.detach()
     with no_grad():
-        grad.zero_()  # type: ignore[attr-defined]
+        grad.zero_()

@@ -47,7 +47,7 @@ class Parameter(Tensor):
         """Values and requires_grad in new memory; the gradient is not copied."""
         found = memo.get(id(self))
         if found is None:
-            copied = self.detach().clone()  # type: ignore[attr-defined]
+            copied = self.detach().clone()
             found = memo[id(self)] = type(self)(copied, self.layout.tracked)
         return found
 

@@ -33,6 +33,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         count = parameter.numel()
         if start + count > vec.numel():
             raise ValueError(f"vector_to_parameters: the parameters need more than the vector's {vec.numel()} elements")
-        part = vec.detach()[start : start + count]  # type: ignore[attr-defined]
-        parameter.data = part.reshape(parameter.shape)  # type: ignore[attr-defined]
+        part = vec.detach()[start : start + count]
+        parameter.data = part.reshape(parameter.shape)
         start += count

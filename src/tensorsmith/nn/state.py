@@ -56,7 +56,7 @@ def save_state(module: Module, destination: dict[str, Any], prefix: str, keep_va
         for hook in list(hooks.state_pre.values()):
             hook(module, prefix, keep_vars)
     for name, tensor in local_state(module).items():
-        destination[prefix + name] = tensor if keep_vars else tensor.detach()  # type: ignore[attr-defined]
+        destination[prefix + name] = tensor if keep_vars else tensor.detach()
     if has_extra_state(module, "get_extra_state"):
         destination[prefix + EXTRA_STATE] = module.get_extra_state()
     for name, child in module._modules.items():
@@ -140,11 +140,11 @@ class _Loading:
         """Carry it out."""
         for module, name, target, source in self.writes:
             if not assign:
-                target.copy_(source)  # type: ignore[attr-defined]
+                target.copy_(source)
             elif isinstance(target, Parameter):
                 tracked = target.layout.tracked
                 if isinstance(source, Parameter):
-                    setattr(module, name, source.requires_grad_(tracked))  # type: ignore[attr-defined]
+                    setattr(module, name, source.requires_grad_(tracked))
                 else:
                     setattr(module, name, Parameter(source, tracked))
             else:

@@ -1,31 +1,75 @@
-"""The operators users call, by family. Importing this room binds every method onto Tensor."""
+"""The operators users call. Importing this room binds every method onto Tensor.
+
+Each family of the table of operators (`registry.py`) and the files it is in:
+
+    pointwise       pointwise (one operator a row of the scalar table), pointwise_composites, special_functions
+    comparing       comparing
+    selecting       selecting
+    reductions      reductions, extremes, moments, scans; what they share: reduction_steps
+    statistics      statistics
+    sorting         sorting
+    matmul          matmul, contraction
+    indexing        indexing, index_steps, gathering, scattering, taking, positions; `indexing` says what is in which
+    views           views, splitting, transposing, view_copies; the operators they call: view_operators
+    joining         joining, arranging, padding
+    creation        creation, new_tensors
+    conversion      conversion, copying
+    random          random
+    activations     activations
+    softmax         softmax
+    linear          linear, embedding
+    normalisation   row_normalisation, channel_normalisation
+    dropout         dropout
+    distances       distances
+    losses          losses, class_losses, margin_losses; how they end: loss_reduction
+    custom          elementwise: operators that users make with `@ts.elementwise`
+
+Files of no family:
+
+    registry            `@public`: the table, and how its functions become methods, in-place forms and `out=`
+    raw_keys            one look-up for a call seen before, for functions whose arguments are normalised
+    checks              what operators of networks refuse
+    inplace             `copy_`, `fill_`, `zero_`, and how `out=` is written
+    lend_to_autograd    what autograd takes from here
+"""
 
 from tensorsmith.ops import (
-    arithmetic,
+    activations,
     arranging,
+    channel_normalisation,
+    class_losses,
     comparing,
     contraction,
     conversion,
     copying,
     creation,
+    distances,
+    dropout,
+    elementwise,
+    embedding,
     extremes,
     gathering,
-    gradients,
     indexing,
     inplace,
     joining,
+    lend_to_autograd,
+    linear,
+    losses,
+    margin_losses,
     matmul,
     moments,
-    networks,
     new_tensors,
     padding,
     pointwise,
+    pointwise_composites,
     positions,
     random,
     reductions,
+    row_normalisation,
     scans,
     scattering,
     selecting,
+    softmax,
     sorting,
     special_functions,
     splitting,
@@ -37,31 +81,42 @@ from tensorsmith.ops import (
 )
 
 __all__ = [
-    "arithmetic",
+    "activations",
     "arranging",
+    "channel_normalisation",
+    "class_losses",
     "comparing",
     "contraction",
     "conversion",
     "copying",
     "creation",
+    "distances",
+    "dropout",
+    "elementwise",
+    "embedding",
     "extremes",
     "gathering",
-    "gradients",
     "indexing",
     "inplace",
     "joining",
+    "lend_to_autograd",
+    "linear",
+    "losses",
+    "margin_losses",
     "matmul",
     "moments",
-    "networks",
     "new_tensors",
     "padding",
     "pointwise",
+    "pointwise_composites",
     "positions",
     "random",
     "reductions",
+    "row_normalisation",
     "scans",
     "scattering",
     "selecting",
+    "softmax",
     "sorting",
     "special_functions",
     "splitting",

@@ -15,6 +15,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops import pointwise
 from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors
 from tensorsmith.ops.random import draw, uniform_graph, words_of
 from tensorsmith.ops.registry import TABLE, need_tensor, public
@@ -48,7 +49,7 @@ def _run(
     if not inplace:
         return call(operator, (x,), attrs)
     if not from_result and modes.grad and x.layout.tracked:
-        return x.copy_(call(operator, (x.clone(),), attrs))  # type: ignore[attr-defined]
+        return x.copy_(call(operator, (x.clone(),), attrs))
     return written(x, **attrs)
 
 
@@ -459,12 +460,12 @@ def rrelu(
         return leaky_relu(input, (lower + upper) / 2, inplace)
     key, offset = draw(input.layout.numel * words_of(input.dtype))
     result = call(_rrelu_operator, (input, key, offset), {"lower": float(lower), "upper": float(upper)})
-    return input.copy_(result) if inplace else result  # type: ignore[attr-defined]
+    return input.copy_(result) if inplace else result
 
 
-# The table has sigmoid and tanh already; `nn.functional` has them too.
+# Rows of the scalar table, of which `nn.functional` has two.
 for _name in ("sigmoid", "tanh"):
-    _activation(TABLE[_name].function)
+    _activation(pointwise.PUBLIC[_name].function)
 
 # PyTorch has these as `ts.name` too, and two of them as methods.
 for _name in ("selu", "celu", "rrelu", "threshold", "prelu", "hardshrink"):

@@ -11,8 +11,8 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.ops.joining import stack
+from tensorsmith.ops.raw_keys import as_int, as_ints
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
-from tensorsmith.ops.shortcut import as_int, as_ints
 from tensorsmith.ops.views import reshape
 from tensorsmith.tensor.tensor import Tensor
 
@@ -69,7 +69,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:  # noqa: A002
     if len(by) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(axes)}")
     if not input.ndim:
-        return input.clone()  # type: ignore[attr-defined]
+        return input.clone()
     return roll_operator(input, shifts=by, axes=axes)
 
 
@@ -84,10 +84,10 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:  #
     if a == b:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     if k % 4 == 0:
-        return input.clone()  # type: ignore[attr-defined]
+        return input.clone()
     if k % 4 == 2:
         return flip(input, (a, b))
-    return flip(input, (b if k % 4 == 1 else a,)).transpose(a, b)  # type: ignore[attr-defined]
+    return flip(input, (b if k % 4 == 1 else a,)).transpose(a, b)
 
 
 # --- grids and triangles ----------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     count = len(vectors)
     shape = tuple(v.layout.numel for v in vectors)
     grids = [
-        reshape(v, tuple(n if i == j else 1 for j in range(count))).expand(shape)  # type: ignore[attr-defined]
+        reshape(v, tuple(n if i == j else 1 for j in range(count))).expand(shape)
         for i, (v, n) in enumerate(zip(vectors, shape))
     ]
     if swapped:
@@ -206,7 +206,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:  # noqa: A002
         return diag_embed(input, diagonal)
     if input.ndim != 2:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
-    return input.diagonal(diagonal).clone()  # type: ignore[attr-defined]
+    return input.diagonal(diagonal).clone()
 
 
 @public("joining", kind="composite")

@@ -22,7 +22,6 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_floating, need_tensors
-from tensorsmith.ops.reduction_modes import wide
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.modes import no_grad
@@ -41,7 +40,7 @@ def _mean(x: Node, axis: int) -> Node:
 
 def _per_channel(parameter: Node, x: Node) -> Node:
     """A value a channel, in a shape that broadcasts to x."""
-    return build.reshape(wide(parameter), [n if i == 1 else 1 for i, n in enumerate(x.shape)])
+    return build.reshape(build.wide(parameter), [n if i == 1 else 1 for i, n in enumerate(x.shape)])
 
 
 def _split(parameters: Sequence[Node], has_weight: bool) -> tuple[Node | None, Node | None]:
@@ -58,7 +57,7 @@ def _affine(x: Node, weight: Node | None, bias: Node | None) -> Node:
 
 def _spatial(x: Node) -> Node:
     """x wide and as (batch, channels, everything else)."""
-    return build.reshape(wide(x), (*x.shape[:2], math.prod(x.shape[2:])))
+    return build.reshape(build.wide(x), (*x.shape[:2], math.prod(x.shape[2:])))
 
 
 def _is_zero(grad: Node) -> bool:
@@ -133,7 +132,7 @@ BATCH_NORM = Operator("batch_norm", _batch_norm, _batch_norm_gradient)
 
 
 def _with_statistics(x: Node, mean: Node, variance: Node, *parameters: Node, eps: float, has_weight: bool) -> Node:
-    values = wide(x)
+    values = build.wide(x)
     unit = (values - _per_channel(mean, x)) * f.rsqrt(_per_channel(variance, x) + eps)
     return build.cast(_affine(unit, *_split(parameters, has_weight)), x.dtype)
 
@@ -143,8 +142,8 @@ _evaluated = Operator("batch_norm_evaluation", _with_statistics, pointwise=True,
 
 def _moved(running: Node, found: Node, momentum: float, factor: float) -> Node:
     """running + momentum (factor found - running)."""
-    value = wide(running)
-    return build.cast(value * (1.0 - momentum) + wide(found) * (momentum * factor), running.dtype)
+    value = build.wide(running)
+    return build.cast(value * (1.0 - momentum) + build.wide(found) * (momentum * factor), running.dtype)
 
 
 _running = InplaceOperation(Operator("running_statistic", _moved, pointwise=True))
@@ -153,7 +152,7 @@ _running = InplaceOperation(Operator("running_statistic", _moved, pointwise=True
 def _update(running: Tensor | None, found: Tensor, momentum: float, factor: float) -> None:
     if running is not None:
         with no_grad():
-            _running(running, found.detach(), momentum=momentum, factor=factor)  # type: ignore[attr-defined]
+            _running(running, found.detach(), momentum=momentum, factor=factor)
 
 
 def _check_channels(input: Tensor, channels: int, **parameters: Tensor | None) -> None:  # noqa: A002
@@ -193,7 +192,7 @@ def batch_norm(
     _check_channels(input, channels, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     need_floating("batch_norm", input.dtype)
     if len(shape) < 2:  # no channels, so no elements
-        return input.clone()  # type: ignore[attr-defined]
+        return input.clone()
     parameters = [p for p in (weight, bias) if p is not None]
     attrs = {"eps": float(eps), "has_weight": weight is not None}
     if not training:
@@ -209,14 +208,14 @@ def batch_norm(
 
 def _grouped(x: Node, groups: int) -> Node:
     """x wide and as (batch, groups, elements of a group)."""
-    return build.reshape(wide(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+    return build.reshape(build.wide(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
 
 
 def _in_groups(parameter: Node, values: Node) -> Node:
     """A value a channel, in a shape that broadcasts to (batch, groups, elements of a group)."""
     _, groups, size = values.shape
     channels = parameter.numel // groups
-    each = build.reshape(wide(parameter), (1, groups, channels, 1))
+    each = build.reshape(build.wide(parameter), (1, groups, channels, 1))
     return build.reshape(build.broadcast_to(each, (1, groups, channels, size // channels)), (1, groups, size))
 
 
@@ -352,7 +351,7 @@ def instance_norm(
 
 
 def _local_response(x: Node, size: int, alpha: float, beta: float, k: float) -> Node:
-    values = wide(x)
+    values = build.wide(x)
     low, high = size // 2, (size - 1) // 2
     ends = [low if i == 1 else 0 for i in range(x.ndim)], [high if i == 1 else 0 for i in range(x.ndim)]
     padded = build.pad(values * values, *ends)

@@ -67,7 +67,7 @@ def equal(input: Tensor, other: Tensor) -> bool:  # noqa: A002
     need_tensor("equal", other, "other", 2)
     if input.layout.shape != other.layout.shape:
         return False
-    return bool(all_(input == other))  # type: ignore[arg-type]
+    return bool(all_(input == other))
 
 
 @public("comparing", method=False, differentiable=False)

@@ -11,10 +11,8 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.matmul import check_dtype, matmul
-from tensorsmith.ops.moments import vector_norm_of
-from tensorsmith.ops.reducing import Dim
+from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.ops.registry import need_tensor, public
-from tensorsmith.ops.shortcut import as_ints
 from tensorsmith.tensor.tensor import Tensor
 
 # --- einsum -----------------------------------------------------------------------------------------------------------
@@ -204,7 +202,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     need_tensor("tensordot", b, "b", 2)
     check_dtype("tensordot", a, b)
     if isinstance(dims, Tensor):
-        dims = dims.tolist()  # type: ignore[attr-defined]
+        dims = dims.tolist()
     if isinstance(dims, int):
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
@@ -219,9 +217,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         raise RuntimeError(f"both dimension lists should have same length, got {list(of_a)} and {list(of_b)}")
     for i, j in zip(of_a, of_b):  # an extent of 1 on one side stands for any: the other side is summed
         if a.layout.shape[i] == 1 and b.layout.shape[j] != 1:
-            b = b.sum(j, keepdim=True)  # type: ignore[attr-defined]
+            b = b.sum(j, keepdim=True)
         elif b.layout.shape[j] == 1 and a.layout.shape[i] != 1:
-            a = a.sum(i, keepdim=True)  # type: ignore[attr-defined]
+            a = a.sum(i, keepdim=True)
         if a.layout.shape[i] != b.layout.shape[j]:
             raise RuntimeError(
                 f"contracted dimensions need to match, but first has size {a.layout.shape[i]} in dim {i} and second has size "
@@ -236,7 +234,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
     need_tensor("inner", input)
     need_tensor("inner", other, "other", 2)
     if not input.ndim or not other.ndim:
-        return input * other  # type: ignore[operator]
+        return input * other
     if input.layout.shape[-1] != other.layout.shape[-1]:
         raise RuntimeError(
             f"inner() the last dimension must match on both input tensors but got shapes {list(input.layout.shape)} and "
@@ -314,7 +312,7 @@ def trace(input: Tensor) -> Tensor:  # noqa: A002
     """The sum of the diagonal of a matrix."""
     if need_tensor("trace", input).ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
-    return input.diagonal().sum()  # type: ignore[attr-defined]
+    return input.diagonal().sum()
 
 
 @public("matmul", method=False, aliases=())
@@ -350,13 +348,3 @@ def _multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
 
 public("matmul", name="multi_dot", namespace="linalg", method=False, out=True)(_multi_dot)
-
-
-def _vector_norm(
-    x: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None  # noqa: A002
-) -> Tensor:
-    """(sum |x|^ord)^(1/ord) over axes; its limits for 0 and +-inf."""
-    return vector_norm_of(need_tensor("linalg.vector_norm", x), float(ord), dim, keepdim, dtype)
-
-
-public("reductions", name="vector_norm", namespace="linalg", method=False, out=True)(_vector_norm)

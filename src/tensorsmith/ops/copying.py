@@ -86,4 +86,4 @@ def _reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
     return rebuild, (type(self), layout.dtype.name, layout.shape, data, layout.tracked, dict(self.__dict__))
 
 
-Tensor.__reduce_ex__ = _reduce  # type: ignore[method-assign,assignment]
+Tensor.__reduce_ex__ = _reduce  # type: ignore[method-assign,method-assign]

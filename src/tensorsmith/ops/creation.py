@@ -52,7 +52,7 @@ def check_device(device: Any) -> None:
 
 def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad:
-        tensor.requires_grad_(True)  # type: ignore[attr-defined]
+        tensor.requires_grad_(True)
     return tensor
 
 
@@ -198,7 +198,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     """A tensor sharing memory with `data` where possible (tensors, NumPy arrays), a copy otherwise."""
     check_device(device)
     if isinstance(data, Tensor):
-        return data if dtype is None or dtype is data.dtype else data.to(dtype)  # type: ignore[attr-defined]
+        return data if dtype is None or dtype is data.dtype else data.to(dtype)
     if isinstance(data, np.ndarray) and (dtype is None or from_numpy_dtype(data.dtype) is dtype):
         return from_numpy(data) if all(s >= 0 for s in data.strides) else copy_array(data)
     return tensor(data, dtype=dtype)
@@ -221,7 +221,7 @@ def full(
     check_device(device)
     shape = shape_of("full", tuple(size) if isinstance(size, tuple | list) else (size,))
     if isinstance(fill_value, Tensor):
-        fill_value = fill_value.item()  # type: ignore[attr-defined]
+        fill_value = fill_value.item()
     if isinstance(fill_value, np.generic):
         fill_value = fill_value.item()
     dtype = dtype or of_python_scalar(fill_value)
@@ -286,7 +286,7 @@ def _like(name: str, value: Any) -> None:
         strides = _like_strides(input)
         result = blank_tensor(dtype or input.dtype, input.layout.shape, strides)
         if value is not None:
-            result.fill_(value)  # type: ignore[attr-defined]
+            result.fill_(value)
         return _finish(result, requires_grad)
 
     function.__name__ = function.__qualname__ = name
@@ -313,7 +313,7 @@ def full_like(
     """A tensor like another, filled with one value."""
     check_device(device)
     result = blank_tensor(dtype or input.dtype, input.layout.shape, _like_strides(input))
-    result.fill_(fill_value)  # type: ignore[attr-defined]
+    result.fill_(fill_value)
     return _finish(result, requires_grad)
 
 
@@ -341,7 +341,7 @@ def arange(
     check_device(device)
     if end is None:
         start, end = 0, start
-    values = [v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step)]  # type: ignore[attr-defined]
+    values = [v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step)]
     start, end, step = values
     if step == 0:
         raise RuntimeError("arange(): step must be nonzero")
@@ -387,7 +387,7 @@ def linspace(
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     dtype = dtype or get_default_dtype()
-    first, last = (float(v.item() if isinstance(v, Tensor) else v) for v in (start, end))  # type: ignore[attr-defined]
+    first, last = (float(v.item() if isinstance(v, Tensor) else v) for v in (start, end))
     return _finish(_linspace_operator(first, last, steps=steps, dtype=dtype), requires_grad)
 
 

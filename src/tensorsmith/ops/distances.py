@@ -22,7 +22,6 @@ from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import axis_of, need_floating, need_tensors
 from tensorsmith.ops.creation import from_numpy
 from tensorsmith.ops.moments import vector_norm_of
-from tensorsmith.ops.reduction_modes import wide
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
@@ -51,14 +50,14 @@ def _over_length(x: Node, length: Node) -> Node:
 
 
 def _normalize(x: Node, axis: int, eps: float) -> Node:
-    rows = wide(x)
+    rows = build.wide(x)
     return build.cast(rows / f.maximum(_length(rows, axis), eps), x.dtype)
 
 
 def _normalize_gradient(
     inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], axis: int, eps: float
 ) -> list[Node]:
-    x, grad = wide(inputs[0]), wide(grads[0])
+    x, grad = build.wide(inputs[0]), build.wide(grads[0])
     length = _length(x, axis)
     bounded = f.maximum(length, eps)
     along = _sum(grad * x, axis) / (bounded * bounded)
@@ -86,7 +85,7 @@ def normalize(
         axis = axis_of(dim, input.ndim)
         result = call(_normalize_operator, (input,), {"axis": axis, "eps": float(eps)})
     else:
-        result = input / vector_norm_of(input, float(p), dim, True, None).clamp_min(eps)  # type: ignore[operator, attr-defined]
+        result = input / vector_norm_of(input, float(p), dim, True, None).clamp_min(eps)
     if out is None:
         return result
     from tensorsmith.ops.registry import write_out
@@ -102,7 +101,7 @@ def _operands(x: Node, y: Node) -> tuple[Node, Node]:
     if not dtype.is_floating_point:
         raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {type_name(dtype)}")
     shape = broadcast_shapes(x.shape, y.shape)
-    return tuple(build.broadcast_to(wide(build.cast(n, dtype)), shape) for n in (x, y))  # type: ignore[return-value]
+    return tuple(build.broadcast_to(build.wide(build.cast(n, dtype)), shape) for n in (x, y))  # type: ignore[return-value]
 
 
 def _cosine(x: Node, y: Node, dim: int, eps: float) -> Node:
@@ -122,7 +121,7 @@ def _cosine_gradient(
     if not a.ndim:
         a, b = build.reshape(a, (1,)), build.reshape(b, (1,))
     kept = tuple(1 if i == axis else n for i, n in enumerate(a.shape))
-    grad = build.reshape(wide(grads[0]), kept)
+    grad = build.reshape(build.wide(grads[0]), kept)
     lengths = [_length(n, axis) for n in (a, b)]
     bounds = [f.maximum(n, eps) for n in lengths]
     cosine = _sum(a / bounds[0] * (b / bounds[1]), axis)
@@ -166,7 +165,7 @@ def _euclidean_gradient(
     a, b = _operands(*inputs)
     difference = a - b + eps
     kept = (*a.shape[:-1], 1)
-    grad = build.reshape(wide(grads[0]), kept)
+    grad = build.reshape(build.wide(grads[0]), kept)
     part = _over_length(difference, _length(difference, a.ndim - 1)) * grad
     first, second = inputs
     return [
@@ -184,7 +183,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     need_tensors("pairwise_distance", x1=x1, x2=x2)
     if p == 2 and max(x1.ndim, x2.ndim):
         return call(_euclidean_operator, (x1, x2), {"eps": float(eps), "keepdim": bool(keepdim)})
-    return vector_norm_of(x1 - x2 + eps, float(p), -1, keepdim, None)  # type: ignore[operator]
+    return vector_norm_of(x1 - x2 + eps, float(p), -1, keepdim, None)
 
 
 _distance(pairwise_distance)
@@ -203,7 +202,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
     first, second = (from_numpy(i) for i in np.triu_indices(input.layout.shape[0], 1))
-    return vector_norm_of(input[first] - input[second], float(p), -1, False, None)  # type: ignore[index]
+    return vector_norm_of(input[first] - input[second], float(p), -1, False, None)
 
 
 _distance(pdist)

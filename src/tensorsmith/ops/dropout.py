@@ -137,8 +137,8 @@ def _channel_dropout(name: str, dims: int) -> None:
                 stacklevel=2,
             )
         if dims != 2 and ndim == batched - 1:  # without a batch axis: channels are axis 0
-            added = input.unsqueeze(0)  # type: ignore[attr-defined]
-            return _run(DROPOUT, _dropout_in_place, added, p, training, inplace, True).squeeze(0)  # type: ignore[attr-defined]
+            added = input.unsqueeze(0)
+            return _run(DROPOUT, _dropout_in_place, added, p, training, inplace, True).squeeze(0)
         return _run(DROPOUT, _dropout_in_place, input, p, training, inplace, True)
 
     function.__name__ = function.__qualname__ = name

@@ -65,7 +65,7 @@ def _renormalise(index: Tensor, weight: Tensor, max_norm: float, norm_type: floa
     weight.storage.version += 1
 
 
-@public("neural networks", namespace="nn.functional", method=False)
+@public("linear", namespace="nn.functional", method=False)
 def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,  # noqa: A002
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,

@@ -9,7 +9,8 @@ from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.reducing import (
+from tensorsmith.ops.raw_keys import as_int, find, run
+from tensorsmith.ops.reduction_steps import (
     Axes,
     MinMax,
     ValuesIndices,
@@ -19,7 +20,6 @@ from tensorsmith.ops.reducing import (
     result_shape,
 )
 from tensorsmith.ops.registry import need_tensor, public
-from tensorsmith.ops.shortcut import as_int, find, run
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
@@ -200,4 +200,4 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     _need_elements("aminmax", input, axes, dim is None)
     return MinMax(*aminmax_operator(input, axes=axes, keepdim=bool(keepdim)))
 
-Tensor.amax, Tensor.amin = amax.__wrapped__, amin.__wrapped__  # type: ignore[attr-defined, method-assign]
+Tensor.amax, Tensor.amin = amax.__wrapped__, amin.__wrapped__  # type: ignore[method-assign]

@@ -18,8 +18,8 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.indexing import out_of_range, wrapped
 from tensorsmith.ops.pointwise import as_operand
+from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
-from tensorsmith.ops.shortcut import as_int
 from tensorsmith.tensor.tensor import Tensor
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
     axis = normalise_axis(as_int("gather", dim, "dim"), need_tensor("gather", input).ndim)
     if need_tensor("gather", index, "index", 3).layout.numel == 0:
-        flat = input.reshape((input.layout.numel,)).narrow(0, 0, 0)  # type: ignore[attr-defined]
+        flat = input.reshape((input.layout.numel,)).narrow(0, 0, 0)
         return flat.reshape(index.layout.shape)
     checked_sizes("gather", input, axis, index_dtype("gather", index, True), None, True)
     return guarded("gather", lambda: call(gather_operator, (input, index), {"axis": axis}), input, axis, index)
@@ -177,7 +177,7 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
                 raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
             return _multiplied(input, axis, index, source)
         if index.layout.numel == 0:
-            return input.clone()  # type: ignore[attr-defined]
+            return input.clone()
         attrs = {"axis": axis, "reduce": kind}
         return guarded(name, lambda: call(operator, (input, index, source), attrs), input, axis, index)
 
@@ -189,7 +189,7 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
         if kind not in ("set", "add"):
             if reduce != "multiply":
                 raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
-            return self.copy_(_multiplied(self, axis, index, source))  # type: ignore[attr-defined]
+            return self.copy_(_multiplied(self, axis, index, source))
         if index.layout.numel == 0:
             return self
         return guarded(
@@ -207,7 +207,7 @@ def _multiplied(x: Tensor, axis: int, index: Tensor, source: Any) -> Tensor:
     from tensorsmith.ops.scattering import scatter_reduce
 
     if not isinstance(source, Tensor):
-        source = x.new_full(index.layout.shape, source)  # type: ignore[attr-defined]
+        source = x.new_full(index.layout.shape, source)
     return scatter_reduce(x, axis, index, source, "prod")
 
 

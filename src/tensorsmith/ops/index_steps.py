@@ -102,7 +102,7 @@ def _as_index(value: Any) -> Any:
         return _as_index(found)
     if isinstance(value, list | tuple | range):
         found = tensor(value)
-        return _as_index(found if found.layout.numel else found.to(int64))  # type: ignore[attr-defined]
+        return _as_index(found if found.layout.numel else found.to(int64))
     try:
         return python_operator.index(value)
     except TypeError:

@@ -3,7 +3,17 @@
 Ints, slices, None and Ellipsis make views (*basic* indexing). Tensors, lists, arrays and bools then pick elements of what
 the basic part left (*advanced* indexing): masks become the positions where they hold, positions of several axes become
 one position along the joined axes, and the result is one TAKE. Picked axes stand where the first picked axis stood if
-they are neighbours, else in front."""
+they are neighbours, else in front.
+
+The family, and what is in which file:
+
+    indexing       `x[...]`, `x[...] = v`, index_put: the parts of one index put together
+    index_steps    what one index means: its parts sorted into steps of basic indexing and picks of advanced indexing
+    gathering      one axis, positions given: gather, scatter, scatter_add, index_select, index_add, index_copy, index_fill
+    scattering     the same where several values meet at one place and are reduced: scatter_reduce, index_reduce
+    taking         the flattened tensor, or a mask: take, put, take_along_dim, masked_scatter
+    positions      where elements are, for the others to pick: nonzero, argwhere, masked_select, searchsorted, bincount, ...
+"""
 
 from __future__ import annotations
 
@@ -270,7 +280,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if isinstance(index, Tensor) and index.dtype is bool_ and _is_single(operand) and _mask_fits(index, self):
         from tensorsmith.ops.selecting import masked_fill_
 
-        masked_fill_(self, _leading(index, self.ndim), operand if not isinstance(operand, Tensor) else operand.reshape(()))  # type: ignore[attr-defined]
+        masked_fill_(self, _leading(index, self.ndim), operand if not isinstance(operand, Tensor) else operand.reshape(()))
         return
     if _raw_key(self.layout, index, index.__class__) is not None:  # basic: the view, and a write over it
         _write(getitem(self, index), operand)
@@ -279,7 +289,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     part = self if _changes_nothing(self, steps) and index is Ellipsis else basic_view(self, steps)
     if any(p is not None for p in picks):
         if isinstance(operand, Tensor) and operand.dtype is not self.dtype:
-            operand = operand.to(self.dtype)  # type: ignore[attr-defined]
+            operand = operand.to(self.dtype)
         put(part, picks, operand, False)
     else:
         _write(part, operand)
@@ -305,14 +315,14 @@ def _leading(mask: Tensor, ndim: int) -> Tensor:
     """A mask over the first axes, to broadcast over the others."""
     if mask.ndim == ndim:
         return mask
-    return mask.reshape((*mask.layout.shape, *(1,) * (ndim - mask.ndim)))  # type: ignore[attr-defined]
+    return mask.reshape((*mask.layout.shape, *(1,) * (ndim - mask.ndim)))
 
 
 def _without_leading_ones(value: Tensor, ndim: int) -> Tensor:
     shape = value.layout.shape
     while len(shape) > ndim and shape[0] == 1:
         shape = shape[1:]
-    return value if shape == value.layout.shape else value.reshape(shape)  # type: ignore[attr-defined]
+    return value if shape == value.layout.shape else value.reshape(shape)
 
 
 # --- index_put --------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.padding import pad
+from tensorsmith.ops.raw_keys import as_int, as_ints
 from tensorsmith.ops.registry import need_tensor, public
-from tensorsmith.ops.shortcut import as_int, as_ints
 from tensorsmith.ops.views import reshape, to_2d, to_3d
 from tensorsmith.tensor.tensor import Tensor
 
@@ -80,9 +80,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         dtype = promote_types(dtype, x.dtype)
     if len(parts) == 1:
         only = parts[0]
-        return only.to(dtype) if only.dtype is not dtype else only.clone()  # type: ignore[attr-defined]
+        return only.to(dtype) if only.dtype is not dtype else only.clone()
     if any(x.dtype is not dtype for x in every) and all(x.dtype is not dtype for x in parts):
-        parts[0] = parts[0].to(dtype)  # type: ignore[attr-defined]
+        parts[0] = parts[0].to(dtype)
     return call(cat_operator, parts, {"axis": axis})
 
 
@@ -191,7 +191,7 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:
     return repeat_operator(self, counts=counts)
 
 
-Tensor.repeat = repeat  # type: ignore[assignment, method-assign]
+Tensor.repeat = repeat  # type: ignore[method-assign, method-assign]
 
 
 @public("joining")
@@ -237,7 +237,7 @@ def repeat_interleave(
                     "repeats must have the same size as input along dim, but got repeats.size(0) = "
                     f"{repeats.layout.numel} and input.size({axis}) = {input.layout.shape[axis]}"
                 )
-            return input.index_select(axis, copy_array(_counted(repeats)))  # type: ignore[attr-defined]
+            return input.index_select(axis, copy_array(_counted(repeats)))
     count = as_int("repeat_interleave", repeats, "repeats")
     if count < 0:
         raise RuntimeError("repeats can not be negative")

@@ -76,7 +76,7 @@ def _linear_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Seq
 LINEAR = Operator("linear", _linear, _linear_gradient)
 
 
-@public("neural networks", namespace="nn.functional", method=False)
+@public("linear", namespace="nn.functional", method=False)
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002 - PyTorch's name
     """x W^T + b.
 
@@ -125,7 +125,7 @@ def _bilinear(x1: Node, x2: Node, weight: Node, *rest: Node) -> Node:
 _bilinear_operator = Operator("bilinear", _bilinear)
 
 
-@public("neural networks", namespace="nn.functional", method=False, kind="composite")
+@public("linear", namespace="nn.functional", method=False, kind="composite")
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """out[..., k] = sum over i, j of x1[..., i] W[k, i, j] x2[..., j] + b[k].
 
@@ -138,4 +138,4 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     return call(_bilinear_operator, operands, {})
 
 
-public("neural networks", method=False, kind="composite")(bilinear)
+public("linear", method=False, kind="composite")(bilinear)

@@ -1,7 +1,7 @@
 """Losses that compare element by element: each a pointwise formula and a sum or mean, in one kernel.
 
 Input and target broadcast; half precision is summed in float32. reduction: "mean" (default), "sum" or "none".
-`cross_entropy` and `nll_loss` are in `classification.py`.
+`cross_entropy` and `nll_loss` are in `class_losses.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import need_floating, need_tensors
 from tensorsmith.ops.creation import array_of
-from tensorsmith.ops.reduction_modes import finish, reduction_mode, share, wide
+from tensorsmith.ops.loss_reduction import finish, reduction_mode, share
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import composites
 from tensorsmith.scalar import functions as f
@@ -32,7 +32,7 @@ def _pair(x: Node, target: Node) -> tuple[Node, Node]:
     """Both in their promoted dtype, half precision widened, with one shape."""
     dtype = build.promote([x, target])
     shape = broadcast_shapes(x.shape, target.shape)
-    return tuple(build.broadcast_to(wide(build.cast(n, dtype)), shape) for n in (x, target))  # type: ignore[return-value]
+    return tuple(build.broadcast_to(build.wide(build.cast(n, dtype)), shape) for n in (x, target))  # type: ignore[return-value]
 
 
 def _elementwise(name: str, kernel: str | None, formula: Callable[..., Node]) -> Operator:
@@ -51,7 +51,7 @@ def _elementwise(name: str, kernel: str | None, formula: Callable[..., Node]) ->
                 )
             return finish(terms, mode, dtype)
         dtype = build.promote([build.cast(terms, dtype), weight[0]])
-        factor = wide(build.cast(weight[0], dtype))
+        factor = build.wide(build.cast(weight[0], dtype))
         if mode == "mean" and weighted_mean:
             return build.cast(build.reduce(terms * factor, "sum") / build.reduce(factor, "sum"), dtype)
         return finish(terms * factor, mode, dtype)
@@ -221,12 +221,12 @@ def _binary(x: Node, target: Node, *weight: Node, mode: str) -> tuple[Node, Node
     """The loss, and whether an element of the input is no probability."""
     dtype = x.dtype
     need_floating("binary_cross_entropy", dtype)
-    p, t = wide(x), wide(target)
+    p, t = build.wide(x), build.wide(target)
     likely = f.maximum(f.log(p), _FLOOR)
     unlikely = f.maximum(f.log1p(-p), _FLOOR)
     terms = (t - 1.0) * unlikely - t * likely
     if weight:
-        terms = terms * build.broadcast_to(wide(weight[0]), terms.shape)
+        terms = terms * build.broadcast_to(build.wide(weight[0]), terms.shape)
     outside = f.logical_not(f.logical_and(f.ge(p, 0.0), f.le(p, 1.0)))
     return finish(terms, mode, dtype), build.reduce(build.cast(outside, int32), "max") if x.numel else (
         build.full(x.graph, (), 0, int32)
@@ -235,9 +235,9 @@ def _binary(x: Node, target: Node, *weight: Node, mode: str) -> tuple[Node, Node
 
 def _binary_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], mode: str) -> list[Node | None]:
     x, target, *weight = inputs
-    p, t = wide(x), wide(target)
-    grad = share(wide(grads[0]), mode, x.shape, x.numel)
-    factor = grad * build.broadcast_to(wide(weight[0]), x.shape) if weight else grad
+    p, t = build.wide(x), build.wide(target)
+    grad = share(build.wide(grads[0]), mode, x.shape, x.numel)
+    factor = grad * build.broadcast_to(build.wide(weight[0]), x.shape) if weight else grad
     by_input = factor * (p - t) / f.maximum((1.0 - p) * p, 1e-12)
     by_target = factor * (f.log(1.0 - p) - f.log(p))
     parts: list[Node | None] = [build.cast(by_input, x.dtype), build.cast(by_target, target.dtype)]
@@ -279,7 +279,7 @@ def _with_logits(x: Node, target: Node, *rest: Node, mode: str, weighted: bool) 
     dtype = build.promote([x, target, *rest])
     need_floating("log_sigmoid_cpu", x.dtype)
     z, t = _pair(build.cast(x, dtype), build.cast(target, dtype))
-    factors = [build.broadcast_to(wide(build.cast(n, dtype)), z.shape) for n in rest]
+    factors = [build.broadcast_to(build.wide(build.cast(n, dtype)), z.shape) for n in rest]
     softened = f.softplus(-z)
     positive = factors[1 if weighted else 0] if len(factors) > weighted else None
     if positive is not None:

@@ -18,7 +18,7 @@ from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_floating, need_tensors
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.distances import pairwise_distance
-from tensorsmith.ops.reduction_modes import finish, reduction_mode, wide
+from tensorsmith.ops.loss_reduction import finish, reduction_mode
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import composites
 from tensorsmith.scalar import functions as f
@@ -32,7 +32,7 @@ def _broadcast(*nodes: Node) -> list[Node]:
     """The operands in their promoted dtype, half precision widened, with one shape."""
     dtype = build.promote(nodes)
     shape = broadcast_shapes(*(n.shape for n in nodes))
-    return [build.broadcast_to(wide(build.cast(n, dtype)), shape) for n in nodes]
+    return [build.broadcast_to(build.wide(build.cast(n, dtype)), shape) for n in nodes]
 
 
 def _at_least_zero(x: Node) -> Node:
@@ -175,7 +175,7 @@ def triplet_margin_with_distance_loss(
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        far = far.minimum(distance(positive, negative))  # type: ignore[attr-defined]
+        far = far.minimum(distance(positive, negative))
     return _run(_triplet, {"near": near, "far": far}, (reduction, None, None), margin=float(margin))
 
 
@@ -240,14 +240,14 @@ def gaussian_nll_loss(
     if isinstance(var, int | float):
         if var < 0:
             raise ValueError("var has negative entry/entries")
-        var = input.detach() * 0 + var  # type: ignore[attr-defined]
+        var = input.detach() * 0 + var
     need_tensors("gaussian_nll_loss", var=var)
     if modes.tracer is None and (array_of(var) < 0).any():
         raise ValueError("var has negative entry/entries")
     shape, own = input.layout.shape, var.layout.shape
     if own != shape:
         if shape[:-1] == own:
-            var = var.unsqueeze(-1)  # type: ignore[attr-defined]
+            var = var.unsqueeze(-1)
         elif len(own) != len(shape) or sum(b for a, b in zip(shape, own) if a != b) != 1:
             raise ValueError("var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
@@ -290,7 +290,7 @@ def _matrix(x: Node) -> Node:
 
 def _multi_margin(x: Node, target: Node, *weight: Node, mode: str, p: int, margin: float) -> Node:
     need_floating("multi_margin_loss_cpu", x.dtype)
-    rows = wide(_matrix(x))
+    rows = build.wide(_matrix(x))
     count, classes = rows.shape
     labels = build.reshape(build.cast(target, int64), (count, 1))
     graph = x.graph
@@ -299,7 +299,7 @@ def _multi_margin(x: Node, target: Node, *weight: Node, mode: str, p: int, margi
     terms = short * short if p == 2 else short
     if weight:
         picked = graph.add(Primitive.GATHER, (weight[0], build.reshape(labels, (count,))), axis=0)
-        terms = terms * build.reshape(wide(picked), (count, 1))
+        terms = terms * build.reshape(build.wide(picked), (count, 1))
     other = f.ne(build.reshape(graph.iota(classes), (1, classes)), labels)
     values = build.reduce(build.where(other, terms, 0), "sum", (1,)) / float(classes)
     return finish(build.reshape(values, target.shape), mode, x.dtype)
@@ -345,7 +345,7 @@ def multi_margin_loss(
 
 def _multilabel_margin(x: Node, target: Node, mode: str) -> Node:
     need_floating("multilabel_margin_loss_forward_out_frame", x.dtype)
-    rows, labels = wide(_matrix(x)), _matrix(build.cast(target, int64))
+    rows, labels = build.wide(_matrix(x)), _matrix(build.cast(target, int64))
     graph, (count, classes) = x.graph, rows.shape
     listed = build.cast(f.ge(labels, 0), int64)
     listed = f.ne(graph.add(Primitive.SCAN, (listed,), kind="min", axis=1), 0)  # up to the first negative label

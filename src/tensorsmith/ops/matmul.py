@@ -207,9 +207,9 @@ def _reflected_matmul(self: Tensor, other: Any) -> Tensor:
     return matmul(operand, self) if isinstance(operand, Tensor) else NotImplemented
 
 
-Tensor.matmul = matmul.__wrapped__  # type: ignore[assignment, attr-defined, method-assign]
-Tensor.__matmul__ = _matmul_symbol  # type: ignore[assignment, method-assign]
-Tensor.__rmatmul__ = _reflected_matmul  # type: ignore[assignment, method-assign]
+Tensor.matmul = matmul.__wrapped__  # type: ignore[method-assign, attr-defined, method-assign]
+Tensor.__matmul__ = _matmul_symbol  # type: ignore[method-assign, method-assign]
+Tensor.__rmatmul__ = _reflected_matmul  # type: ignore[method-assign, method-assign]
 public("matmul", name="matmul", namespace="linalg", method=False)(matmul)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, compute_dtype, type_name
+from tensorsmith.core.dtypes import DType, type_name
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.reducing import (
+from tensorsmith.ops.raw_keys import find, run
+from tensorsmith.ops.reduction_steps import (
     Axes,
     Dim,
     count_of,
@@ -21,7 +22,6 @@ from tensorsmith.ops.reducing import (
     shaped,
 )
 from tensorsmith.ops.registry import need_tensor, public
-from tensorsmith.ops.shortcut import find, run
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
@@ -30,7 +30,7 @@ from tensorsmith.tensor.tensor import Tensor
 
 def _moments(x: Node, axes: Axes, correction: float) -> tuple[Node, Node]:
     """Variance and mean with reduced axes kept, in the compute dtype: the mean first, then the squares around it."""
-    work, axis = one_axis(build.cast(x, compute_dtype(x.dtype)), axes)
+    work, axis = one_axis(build.wide(x), axes)
     count = work.shape[axis]
     average = row_sum(work, axis) / float(count)
     around = work - average
@@ -141,7 +141,7 @@ var_mean, std_mean = _moment("var_mean", _MOMENTS["var_mean"]), _moment("std_mea
 
 
 def _norm(x: Node, axes: Axes, keepdim: bool, order: float) -> Node:
-    work, axis = one_axis(build.cast(x, compute_dtype(x.dtype)), axes)
+    work, axis = one_axis(build.wide(x), axes)
     size = build.map_(Fn.ABS, work)
     if order == math.inf or order == -math.inf:
         found = build.reduce(size, "max" if order > 0 else "min", (axis,), keepdim=True)
@@ -188,7 +188,7 @@ def vector_norm_of(x: Tensor, order: float, dim: Dim, keepdim: bool, dtype: DTyp
             f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {type_name(x.dtype)}"
         )
     if dtype is not None and dtype is not x.dtype:
-        x = x.to(dtype)  # type: ignore[attr-defined]
+        x = x.to(dtype)
     axes = normalised(x, dim)
     if count_of(x.layout.shape, axes) == 0 and (order < 0 or order == math.inf):
         raise RuntimeError(
@@ -196,6 +196,16 @@ def vector_norm_of(x: Tensor, order: float, dim: Dim, keepdim: bool, dtype: DTyp
             "identity"
         )
     return norm_operator(x, axes=axes, keepdim=bool(keepdim), order=float(order))
+
+
+def _vector_norm(
+    x: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None  # noqa: A002
+) -> Tensor:
+    """(sum |x|^ord)^(1/ord) over axes; its limits for 0 and +-inf."""
+    return vector_norm_of(need_tensor("linalg.vector_norm", x), float(ord), dim, keepdim, dtype)
+
+
+public("reductions", name="vector_norm", namespace="linalg", method=False, out=True)(_vector_norm)
 
 
 @public("reductions", out=True)

@@ -91,7 +91,7 @@ def logspace(
 
 def _fill(input: Tensor, value: Any) -> Tensor:  # noqa: A002
     """A copy with one value everywhere."""
-    return clone(need_tensor("fill", input)).fill_(value)  # type: ignore[attr-defined]
+    return clone(need_tensor("fill", input)).fill_(value)
 
 
 public("creation", name="fill", method=False)(_fill)

@@ -10,8 +10,8 @@ from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.ops.registry import need_tensor, public
-from tensorsmith.ops.shortcut import as_ints
 from tensorsmith.tensor.tensor import Tensor
 
 

@@ -46,7 +46,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype.name}")
     x, where = broadcast_tensors(input, mask)
     if not x.ndim:
-        x, where = x.reshape((1,)), where.reshape((1,))  # type: ignore[attr-defined]
+        x, where = x.reshape((1,)), where.reshape((1,))
     places = np.nonzero(host(where, "masked_select"))
     return pick(x, [copy_array(p.astype(np.int64)) for p in places])
 
@@ -125,7 +125,7 @@ def searchsorted(
     if side == "left" and right:
         raise RuntimeError("searchsorted(): side and right can't be set to opposites, got side of left while right was True")
     if sorter is not None:
-        sorted_sequence = sorted_sequence.gather(-1, sorter)  # type: ignore[attr-defined]
+        sorted_sequence = sorted_sequence.gather(-1, sorter)
     return _search("searchsorted", sorted_sequence, input, right or side == "right", out_int32)
 
 

@@ -151,8 +151,8 @@ def uniform_graph(key: Node, offset: Node, shape: Sequence[int], dtype: DType, s
         high = build.cast(_top(bits(key, offset, shape, stride, start), 27), dtypes.float64)
         low = build.cast(_top(bits(key, offset, shape, stride, start + 1), 26), dtypes.float64)
         return (high * 2.0**26 + low) * 2.0**-53
-    digits = {dtypes.float16: 11, dtypes.bfloat16: 8}.get(dtype, 24)
-    value = build.cast(_top(bits(key, offset, shape, stride, start), digits), dtypes.float32) * 2.0**-digits
+    top = _top(bits(key, offset, shape, stride, start), dtype.digits)
+    value = build.cast(top, dtypes.float32) * 2.0**-dtype.digits
     return build.cast(value, dtype)
 
 
@@ -239,7 +239,7 @@ _inplace = {
 
 
 def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
-    return tensor.requires_grad_(True) if requires_grad else tensor  # type: ignore[attr-defined]
+    return tensor.requires_grad_(True) if requires_grad else tensor
 
 
 def _floating(name: str, dtype: DType | None) -> DType:
@@ -390,9 +390,9 @@ def random_(self: Tensor, *args: int, generator: Generator | None = None) -> Ten
     elif len(args) == 1:
         low, high = 0, args[0]
     else:
-        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "bool": 1}.get(self.dtype.name)
+        digits = 1 if self.dtype is dtypes.bool_ else self.dtype.digits
         low, high = 0, (1 << digits) if digits else min(int(np.iinfo(self.dtype.numpy).max), (1 << 62) - 1) + 1
-    return self.copy_(randint(low, high, self.layout.shape, generator=generator))  # type: ignore[attr-defined]
+    return self.copy_(randint(low, high, self.layout.shape, generator=generator))
 
 
 inplace_method("random", random_)
@@ -402,8 +402,8 @@ inplace_method("random", random_)
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:  # noqa: A002
     """1 with the probability that `input` holds (or `p`), else 0."""
     source = need_tensor("bernoulli", input)
-    result = source.detach().clone()  # type: ignore[attr-defined]
-    return result.bernoulli_(source.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
+    result = source.detach().clone()
+    return result.bernoulli_(source.detach() if p is None else p, generator=generator)
 
 
 @public("random", method=False, differentiable=False)

@@ -14,7 +14,8 @@ from tensorsmith.eager.dispatch import FAST
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.reducing import (
+from tensorsmith.ops.raw_keys import as_int, find, run
+from tensorsmith.ops.reduction_steps import (
     Axes,
     Dim,
     as_floating,
@@ -28,7 +29,6 @@ from tensorsmith.ops.reducing import (
     shaped,
 )
 from tensorsmith.ops.registry import need_tensor, public
-from tensorsmith.ops.shortcut import as_int, find, run
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
@@ -190,7 +190,7 @@ def any_(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:  # no
 def _logsumexp(x: Node, axes: Axes, keepdim: bool) -> Node:
     if count_of(x.shape, axes) == 0:
         return build.full(x.graph, result_shape(x.shape, axes, keepdim), -math.inf, x.dtype)
-    work, axis = one_axis(build.cast(x, compute_dtype(x.dtype)), axes)
+    work, axis = one_axis(build.wide(x), axes)
     top = build.reduce(work, "max", (axis,), keepdim=True)
     # An infinite maximum is not subtracted: inf - inf would be NaN where inf or -inf is meant.
     shift = build.where(build.map_(Fn.EQ, build.map_(Fn.ABS, top), math.inf), 0, top)
@@ -216,8 +216,8 @@ def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:  # noqa
 
 
 # Methods skip the wrapper that serves `out=`: eager speed is decided by such calls.
-Tensor.sum = sum_.__wrapped__  # type: ignore[assignment, attr-defined, method-assign]
-Tensor.mean = mean.__wrapped__  # type: ignore[assignment, attr-defined, method-assign]
+Tensor.sum = sum_.__wrapped__  # type: ignore[method-assign, attr-defined, method-assign]
+Tensor.mean = mean.__wrapped__  # type: ignore[method-assign, attr-defined, method-assign]
 _DIRECT: dict[str, Any] = {"all": all_, "any": any_, "prod": prod}
 for _name, _function in _DIRECT.items():
     setattr(Tensor, _name, inspect.unwrap(_function))

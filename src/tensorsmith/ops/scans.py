@@ -12,9 +12,9 @@ from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scan, scatter, zeros
 from tensorsmith.ir.graph import Node
 from tensorsmith.ir.rules import float_result
-from tensorsmith.ops.reducing import ValuesIndices
+from tensorsmith.ops.raw_keys import as_int
+from tensorsmith.ops.reduction_steps import ValuesIndices
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
-from tensorsmith.ops.shortcut import as_int
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 

@@ -13,8 +13,8 @@ from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scatter
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.gathering import checked_sizes, guarded, index_dtype, lifted
+from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
-from tensorsmith.ops.shortcut import as_int
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
@@ -148,7 +148,7 @@ def scatter_reduce(
     """
     attrs = _prepared(input, dim, index, src, reduce, include_self)
     if index.layout.numel == 0:
-        return input.clone()  # type: ignore[attr-defined]
+        return input.clone()
     return guarded(
         "scatter_reduce", lambda: call(scatter_reduce_operator, (input, index, src), attrs), input, attrs["axis"], index
     )
@@ -178,9 +178,9 @@ def _spread(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     if index.ndim > 1:
         raise IndexError("index_reduce(): Index is supposed to be a vector")
     if not x.ndim:
-        return index.reshape(source.layout.shape)  # type: ignore[attr-defined]
+        return index.reshape(source.layout.shape)
     shape = tuple(index.layout.numel if i == axis else 1 for i in range(x.ndim))
-    return index.reshape(shape).expand(source.layout.shape)  # type: ignore[attr-defined]
+    return index.reshape(shape).expand(source.layout.shape)
 
 
 @public("indexing", kind="library", out=True)

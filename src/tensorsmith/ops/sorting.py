@@ -14,9 +14,9 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.index_steps import host
-from tensorsmith.ops.reducing import ValuesIndices, at_index
+from tensorsmith.ops.raw_keys import as_int
+from tensorsmith.ops.reduction_steps import ValuesIndices, at_index
 from tensorsmith.ops.registry import need_tensor, public
-from tensorsmith.ops.shortcut import as_int
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
@@ -146,8 +146,8 @@ def _medians(name: str, skip_nan: bool, what: str) -> None:
         need_tensor(name, input)
         if dim is None:
             if not input.layout.numel:
-                return input.new_full((), float("nan"))  # type: ignore[attr-defined]
-            flat = input.reshape((input.layout.numel,))  # type: ignore[attr-defined]
+                return input.new_full((), float("nan"))
+            flat = input.reshape((input.layout.numel,))
             return median_operator(flat, axis=0, keepdim=False, skip_nan=skip_nan)[0]
         axis = normalise_axis(as_int(name, dim, "dim"), input.ndim)
         if input.ndim and input.layout.shape[axis] == 0:
@@ -168,7 +168,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices: 
     """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
     axis = normalise_axis(as_int("mode", dim, "dim"), need_tensor("mode", input).ndim)
     if not input.ndim:
-        return ValuesIndices(input.clone(), copy_array(np.zeros((), np.int64)))  # type: ignore[attr-defined]
+        return ValuesIndices(input.clone(), copy_array(np.zeros((), np.int64)))
     if input.layout.shape[axis] == 0:
         raise IndexError(f"mode(): Expected reduction dim {axis} to have non-zero size.")
     values = host(input, "mode")
@@ -180,7 +180,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices: 
 
     found = np.expand_dims(np.apply_along_axis(place, axis, values), axis).astype(np.int64)
     index = copy_array(found)
-    picked = input.gather(axis, index)  # type: ignore[attr-defined]
+    picked = input.gather(axis, index)
     return ValuesIndices(*(x if keepdim else x.squeeze(axis) for x in (picked, index)))
 
 

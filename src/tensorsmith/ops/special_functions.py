@@ -11,7 +11,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ir.rules import float_result
-from tensorsmith.ops.arithmetic import binary, floating, unary
+from tensorsmith.ops.pointwise_composites import binary, floating, unary
 from tensorsmith.ops.registry import TABLE as PUBLIC
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import TABLE, Fn
@@ -181,7 +181,7 @@ def _polygamma_function(n: int, input: Tensor) -> Tensor:  # noqa: A002
 
 public("pointwise", name="polygamma", method=False, out=True)(_polygamma_function)
 public("pointwise", name="polygamma", namespace="special", method=False, out=True)(_polygamma_function)
-Tensor.polygamma = lambda self, n: _polygamma_function(n, self)  # type: ignore[assignment, method-assign]
+Tensor.polygamma = lambda self, n: _polygamma_function(n, self)  # type: ignore[method-assign, method-assign]
 
 
 @public("pointwise", out=True)

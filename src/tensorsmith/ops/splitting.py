@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.core.shapes import normalise_axis
+from tensorsmith.ops.raw_keys import as_int, as_ints, find, run
 from tensorsmith.ops.registry import method, need_tensor, public
-from tensorsmith.ops.shortcut import as_int, as_ints, find, run
 from tensorsmith.ops.view_operators import (
     diagonal_operator,
     select_operator,
@@ -152,7 +152,7 @@ def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 
 
 public("views", name="split", kind="view", method=False)(split)
-Tensor.split = _split_method  # type: ignore[assignment, method-assign]
+Tensor.split = _split_method  # type: ignore[method-assign, method-assign]
 
 
 @public("views", kind="view")
@@ -177,7 +177,7 @@ def tensor_split(
                 "tensor_split expected tensor_indices_or_sections to be a zero-dim or one-dim int64 tensor, but got "
                 f"{where.ndim} dims of {where.layout.dtype.name}"
             )
-        where = where.tolist()  # type: ignore[attr-defined]
+        where = where.tolist()
     if isinstance(where, list | tuple):
         bounds = [*as_ints("tensor_split", where, "indices"), extent]
         return tuple(_bounded(input, axis, a, b) for a, b in zip([0, *bounds[:-1]], bounds))

@@ -30,12 +30,12 @@ def diff(
         raise RuntimeError(f"order must be non-negative but got {n}")
     axis = normalise_axis(dim, input.ndim)
     if n == 0:
-        return input.clone()  # type: ignore[attr-defined]
+        return input.clone()
     parts = [x for x in (prepend, input, append) if x is not None]
     x = cat(parts, axis) if len(parts) > 1 else input
     for _ in range(min(n, x.layout.shape[axis])):
         extent = x.layout.shape[axis]
-        later, earlier = x.narrow(axis, 1, max(extent - 1, 0)), x.narrow(axis, 0, max(extent - 1, 0))  # type: ignore[attr-defined]
+        later, earlier = x.narrow(axis, 1, max(extent - 1, 0)), x.narrow(axis, 0, max(extent - 1, 0))
         x = later != earlier if x.dtype.kind == "b" else later - earlier
     return x
 
@@ -46,7 +46,7 @@ def _spacings(x: Tensor | None, dx: float, extent: int, axis: int, y: Tensor) ->
     if x.ndim == 1 and y.ndim != 1:
         if x.layout.shape[0] != extent:
             raise RuntimeError(f"There must be one `x` value for each sample point: got {x.layout.shape[0]} for {extent}")
-        x = x.reshape(tuple(extent if i == axis else 1 for i in range(y.ndim)))  # type: ignore[attr-defined]
+        x = x.reshape(tuple(extent if i == axis else 1 for i in range(y.ndim)))
     last = normalise_axis(axis - y.ndim, x.ndim) if x.ndim >= y.ndim - axis else axis
     return diff(x, dim=last)
 
@@ -54,7 +54,7 @@ def _spacings(x: Tensor | None, dx: float, extent: int, axis: int, y: Tensor) ->
 def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     axis = normalise_axis(dim, y.ndim)
     extent = y.layout.shape[axis]
-    left, right = y.narrow(axis, 0, extent - 1), y.narrow(axis, 1, extent - 1)  # type: ignore[attr-defined]
+    left, right = y.narrow(axis, 0, extent - 1), y.narrow(axis, 1, extent - 1)
     return (left + right) * _spacings(x, dx, extent, axis, y) / 2.0
 
 
@@ -63,14 +63,14 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -
     """The area under samples by the trapezoidal rule, at points x or at distance dx."""
     axis = normalise_axis(dim, need_tensor("trapezoid", y, "y").ndim)
     if y.layout.shape[axis] == 0:
-        return y.sum(axis)  # type: ignore[attr-defined]
-    return _areas(y, x, dx, dim).sum(dim)  # type: ignore[attr-defined]
+        return y.sum(axis)
+    return _areas(y, x, dx, dim).sum(dim)
 
 
 @public("statistics", method=False, kind="composite")
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """The running area under samples by the trapezoidal rule."""
-    return _areas(need_tensor("cumulative_trapezoid", y, "y"), x, dx, dim).cumsum(dim)  # type: ignore[attr-defined]
+    return _areas(need_tensor("cumulative_trapezoid", y, "y"), x, dx, dim).cumsum(dim)
 
 
 # --- moments of rows --------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def cov(
         raise RuntimeError(
             f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions"
         )
-    rows = input.reshape((1, -1)) if input.ndim < 2 else input  # type: ignore[attr-defined]
+    rows = input.reshape((1, -1)) if input.ndim < 2 else input
     count = rows.layout.shape[1]
     weights = None
     for which, w in (("fweights", fweights), ("aweights", aweights)):
@@ -96,7 +96,7 @@ def cov(
                     f"{w.layout.numel} != {count}"
                 )
             weights = w if weights is None else weights * w
-    total: Any = count if weights is None else weights.sum()  # type: ignore[attr-defined]
+    total: Any = count if weights is None else weights.sum()
     if weights is None:
         average = rows.sum(1, keepdim=True) / count
     else:
@@ -110,7 +110,7 @@ def cov(
     around = rows - average
     other = around if weights is None else around * weights
     found = (around @ other.to(around.dtype).t()) / norm_factor
-    return found.squeeze()  # type: ignore[attr-defined]
+    return found.squeeze()
 
 
 @public("statistics", kind="composite")
@@ -123,7 +123,7 @@ def corrcoef(input: Tensor) -> Tensor:  # noqa: A002
     c = cov(input)
     if not c.ndim:
         return c / c
-    deviation = c.diagonal().sqrt()  # type: ignore[attr-defined]
+    deviation = c.diagonal().sqrt()
     return (c / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1, 1)
 
 
@@ -150,11 +150,11 @@ def _quantiles(name: str, skip_nan: bool) -> None:
             raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
         if ((wanted < 0) | (wanted > 1)).any():
             raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
-        flat = x.reshape((-1,)) if dim is None else x  # type: ignore[attr-defined]
+        flat = x.reshape((-1,)) if dim is None else x
         axis = 0 if dim is None else normalise_axis(dim, x.ndim)
         if not flat.ndim:
             flat = flat.reshape((1,))
-        rows = sort(flat, axis).values.transpose(axis, -1)  # type: ignore[attr-defined]
+        rows = sort(flat, axis).values.transpose(axis, -1)
         values = host(rows.detach(), name)
         nan = np.isnan(values).sum(-1, keepdims=True)
         size = rows.layout.shape[-1]
@@ -171,7 +171,7 @@ def _quantiles(name: str, skip_nan: bool) -> None:
             weight = copy_array((ranks - low).astype(x.dtype.numpy))
             if interpolation == "linear" and isinstance(q, Tensor) and q.layout.tracked:
                 scale = np.where(nan > 0, 0, size - 1) if not skip_nan else np.maximum(size - nan - 1, 0)
-                weight = weight + (q - q.detach()) * copy_array(scale.astype(x.dtype.numpy))  # type: ignore[attr-defined]
+                weight = weight + (q - q.detach()) * copy_array(scale.astype(x.dtype.numpy))
             found = below.lerp(above, weight)
         return _placed(found, x, axis, dim, keepdim, wanted.ndim == 0)
 
@@ -193,10 +193,10 @@ def _rounded(ranks: np.ndarray, interpolation: str) -> np.ndarray:
 def _placed(found: Tensor, x: Tensor, axis: int, dim: int | None, keepdim: bool, scalar: bool) -> Tensor:
     """Quantiles, which stand last, moved to the front, and the reduced axis given back or dropped."""
     if dim is None:
-        found = found.reshape((*(1,) * x.ndim, -1)) if keepdim else found  # type: ignore[attr-defined]
-        front = found.movedim(-1, 0)  # type: ignore[attr-defined]
+        found = found.reshape((*(1,) * x.ndim, -1)) if keepdim else found
+        front = found.movedim(-1, 0)
         return front.squeeze(0) if scalar else front
-    whole = found.transpose(axis, -1) if x.ndim else found  # type: ignore[attr-defined]
+    whole = found.transpose(axis, -1) if x.ndim else found
     if scalar:
         return whole if keepdim and x.ndim else whole.squeeze(axis if x.ndim else 0)
     front = whole.unsqueeze(0).transpose(0, axis + 1) if x.ndim else whole
@@ -213,7 +213,7 @@ _quantiles("nanquantile", True)
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:  # noqa: A002
     """The p-norm of the difference."""
     need_tensor("dist", input)
-    return norm(input - need_tensor("dist", other, "other", 2), p)  # type: ignore[operator]
+    return norm(input - need_tensor("dist", other, "other", 2), p)
 
 
 @public("statistics", kind="composite")
@@ -282,7 +282,7 @@ public("statistics", name="gradient", method=False, kind="composite")(_gradient)
 
 def _derivative(x: Tensor, axis: int, extent: int, step: Any, edge_order: int) -> Tensor:
     def at(start: int, length: int) -> Tensor:
-        return x.narrow(axis, start, length)  # type: ignore[attr-defined]
+        return x.narrow(axis, start, length)
 
     shape = tuple(-1 if i == axis else 1 for i in range(x.ndim))
     before: Any
@@ -293,7 +293,7 @@ def _derivative(x: Tensor, axis: int, extent: int, step: Any, edge_order: int) -
     next_to_last: Any
     if isinstance(step, Tensor):
         gaps = diff(step, dim=0)
-        before, after = gaps.narrow(0, 0, extent - 2).reshape(shape), gaps.narrow(0, 1, extent - 2).reshape(shape)  # type: ignore[attr-defined]
+        before, after = gaps.narrow(0, 0, extent - 2).reshape(shape), gaps.narrow(0, 1, extent - 2).reshape(shape)
         first, last = gaps[0], gaps[extent - 2]
         second, next_to_last = (gaps[1], gaps[extent - 3]) if extent > 2 else (first, last)
     else:

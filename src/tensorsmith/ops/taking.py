@@ -45,8 +45,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if need_tensor("take_along_dim", indices, "indices", 2).dtype.name != "int64":
         raise RuntimeError(f"take_along_dim(): dtype of indices should be Long but got {type_name(indices.dtype)}")
     if dim is None:
-        flat = input.reshape((input.layout.numel,))  # type: ignore[attr-defined]
-        return gather(flat, 0, indices.reshape((indices.layout.numel,)))  # type: ignore[attr-defined]
+        flat = input.reshape((input.layout.numel,))
+        return gather(flat, 0, indices.reshape((indices.layout.numel,)))
     if input.ndim != indices.ndim:
         raise RuntimeError(
             f"take_along_dim(): input and indices should have the same number of dimensions, but got {input.ndim} dimensions "
@@ -64,8 +64,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
     extent = input.layout.shape[axis]
     if modes.tracer is None and indices.layout.numel and int(array_of(indices).min()) < 0:
-        indices = indices.where(indices >= 0, indices + extent)  # type: ignore[attr-defined, operator]
-    return gather(input.expand(common(input)), axis, indices.expand(common(indices)))  # type: ignore[attr-defined]
+        indices = indices.where(indices >= 0, indices + extent)
+    return gather(input.expand(common(input)), axis, indices.expand(common(indices)))
 
 
 # --- positions in the flattened tensor --------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def _out_of_flat(name: str, run: Callable[[], Tensor], x: Tensor, index: Tensor)
     try:
         return run()
     except IndexError:
-        flat = x.reshape((x.layout.numel,))  # type: ignore[attr-defined]
+        flat = x.reshape((x.layout.numel,))
         raise out_of_range(name, flat, (0,), (index,)) from None
 
 
@@ -127,7 +127,7 @@ inplace_method("put", put_)
 @public("indexing", kind="composite")
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:  # noqa: A002
     """A copy with the elements of source, in order, where the mask holds."""
-    return masked_scatter_(need_tensor("masked_scatter", input).expand(  # type: ignore[attr-defined]
+    return masked_scatter_(need_tensor("masked_scatter", input).expand(
         broadcast_shapes(input.layout.shape, mask.layout.shape)).clone(), mask, source)  # fmt: skip
 
 
@@ -143,9 +143,9 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if count > source.layout.numel:
         raise RuntimeError("Number of elements of source < number of ones in mask")
     if count:
-        target = self if self.ndim else self.reshape((1,))  # type: ignore[attr-defined]
+        target = self if self.ndim else self.reshape((1,))
         places = [copy_array(p.astype(np.int64)) for p in np.nonzero(where.reshape(target.layout.shape))]
-        put_at(target, places, source.reshape((-1,))[:count], False)  # type: ignore[attr-defined]
+        put_at(target, places, source.reshape((-1,))[:count], False)
     return self
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.dispatch import FAST, remember
 from tensorsmith.eager.operator import Operator
+from tensorsmith.ops.raw_keys import as_int, as_ints, find, run
 from tensorsmith.ops.registry import need_tensor, public
-from tensorsmith.ops.shortcut import as_int, as_ints, find, run
 from tensorsmith.ops.view_operators import (
     permute_operator,
     t_operator,

@@ -53,14 +53,14 @@ public("views", name="unsafe_split", kind="view")(splitting.split_any)
 
 def _written(name: str, view: Callable[..., Tensor], what: str) -> None:
     def function(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:  # noqa: A002
-        result = need_tensor(name, input).clone()  # type: ignore[attr-defined]
+        result = need_tensor(name, input).clone()
         part = view(result, *args, **keywords)
         if part.layout.shape != need_tensor(name, src, "src", 2).layout.shape:
             raise RuntimeError(
                 f"{name}: expected src to have a size equal to the slice of self. src size = {list(src.layout.shape)}, slice "
                 f"size = {list(part.layout.shape)}"
             )
-        part.copy_(src)  # type: ignore[attr-defined]
+        part.copy_(src)
         return result
 
     function.__name__ = function.__qualname__ = name
@@ -112,7 +112,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = np.array(list(choose(range(input.layout.numel), r)), np.int64).reshape(-1, r)
     if r == 0:
-        return input.new_empty((0,))  # type: ignore[attr-defined]
+        return input.new_empty((0,))
     return input[copy_array(rows)]
 
 

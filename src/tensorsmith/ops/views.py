@@ -11,8 +11,8 @@ from tensorsmith.core.layout import layout_of
 from tensorsmith.core.shapes import broadcast_shapes, infer_size, normalise_axis
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.dispatch import FAST
+from tensorsmith.ops.raw_keys import as_int, as_ints, find, run
 from tensorsmith.ops.registry import method, need_tensor, public
-from tensorsmith.ops.shortcut import as_int, as_ints, find, run
 from tensorsmith.ops.view_operators import (
     expand_operator,
     reshape_operator,

@@ -140,7 +140,7 @@ class Adam(Optimizer):
         """
         host = modes.tracer.host
         beta1, beta2 = group["betas"]
-        step.add_(1)  # type: ignore[attr-defined]
+        step.add_(1)
 
         def count() -> float:
             return ctypes.c_float.from_address(step.ptr).value + 1.0  # asked before the run adds one
@@ -155,7 +155,7 @@ class Adam(Optimizer):
     def _count(self, param: Tensor, step: Any) -> float:
         """Add one to a step counter and read it."""
         if not isinstance(step, Tensor) or step.layout.dtype is not float32 or step.layout.numel != 1:
-            step = self.state[param]["step"] = zeros((), dtype=float32).fill_(number_of(step))  # type: ignore[attr-defined]
+            step = self.state[param]["step"] = zeros((), dtype=float32).fill_(number_of(step))
         counter = self._counters.get(param)
         if counter is None or counter.tensor is not step or counter.ptr != step.ptr:
             counter = self._counters[param] = _Counter(step)

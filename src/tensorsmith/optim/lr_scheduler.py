@@ -17,7 +17,7 @@ from tensorsmith.tensor.tensor import Tensor
 
 def _set_rate(group: dict[str, Any], rate: float) -> None:
     if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(rate)  # type: ignore[attr-defined]
+        group["lr"].fill_(rate)
     else:
         group["lr"] = rate
 

@@ -91,7 +91,7 @@ class Optimizer:
                 raise TypeError(
                     f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}"
                 )
-            if not parameter.is_leaf and not parameter.retains_grad:  # type: ignore[attr-defined]
+            if not parameter.is_leaf and not parameter.retains_grad:
                 raise ValueError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
             group.setdefault(name, default)
@@ -180,7 +180,7 @@ class Optimizer:
             for name, value in entries.items():
                 kept = before.get(name)
                 if isinstance(value, Tensor) and isinstance(kept, Tensor) and kept.layout is value.layout:
-                    entries[name] = kept.copy_(value)  # type: ignore[attr-defined]
+                    entries[name] = kept.copy_(value)
         self.state = state
         for old, new in zip(self.param_groups, groups):
             old.clear()
@@ -196,9 +196,9 @@ class Optimizer:
                 )
             with no_grad():
                 if name == "step":
-                    return value.detach().to(float32, copy=True)  # type: ignore[attr-defined]
+                    return value.detach().to(float32, copy=True)
                 floating = parameter.is_floating_point()
-                return value.detach().to(parameter.dtype if floating else value.dtype, copy=True)  # type: ignore[attr-defined]
+                return value.detach().to(parameter.dtype if floating else value.dtype, copy=True)
         if isinstance(value, dict):
             return {key: self._adopt(where, parameter, key, each) for key, each in value.items()}
         return deepcopy(value)

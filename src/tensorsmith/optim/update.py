@@ -10,7 +10,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import float32
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.eager.inplace import InplaceOperation
@@ -40,7 +39,7 @@ class FusedUpdate:
         self, name: str, rule: Callable[..., Sequence[Node]], writes: Sequence[int], tensors: int, **choices: Any
     ) -> None:
         def widened(*operands: Node, **attrs: Any) -> tuple[Node, ...]:
-            wide = [build.cast(x, float32) if x.dtype.kind == "f" and x.dtype.itemsize < 4 else x for x in operands]
+            wide = [build.wide(x) for x in operands]
             # Behind a cast of its own no new value is read by the formula of another: all are roots of one kernel.
             return tuple(
                 node.graph.add(Primitive.CAST, (node,), dtype=operands[i].dtype)

@@ -295,12 +295,12 @@ class Fusion:
         group = Group([matmul], anchor=matmul)
         root = matmul
         if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
-            if follower.attrs["fn"] is Fn.ADD and matmul.dtype.kind == "f" and matmul.dtype.itemsize >= 4:
+            if follower.attrs["fn"] is Fn.ADD and matmul.dtype.is_floating_point and not matmul.dtype.is_half:
                 other = follower.inputs[1] if follower.inputs[0] is root else follower.inputs[0]
                 if other is not root and self.is_row_vector(other, matmul):
                     group.bias, root = other, follower
         if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
-            if follower.attrs["fn"] is Fn.RELU and matmul.dtype.kind == "f" and matmul.dtype.itemsize >= 4:
+            if follower.attrs["fn"] is Fn.RELU and matmul.dtype.is_floating_point and not matmul.dtype.is_half:
                 group.activation, root = Fn.RELU, follower
         group.roots = [root]
         self.epilogues[root] = group

@@ -72,7 +72,7 @@ def prepare_reductions(graph: Graph) -> Graph:
         if _is_empty(node):
             mapping[node] = _neutral(result, node)
         elif _is_single(node):
-            mapping[node] = build.reshape(operands[0], node.shape)
+            mapping[node] = result.add(Primitive.CAST, operands, dtype=node.dtype)  # a value of its own, not a view
         elif _is_narrow(node):
             mapping[node] = _fold(operands[0], node.attrs["kind"], node.attrs["axis"])
         elif _is_long(node):

@@ -142,7 +142,7 @@ def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
 def values_of(x: Tensor) -> np.ndarray:
     """The values as NumPy prints them: half types as float32."""
     values = array_at(x.ptr, Strided(x.layout.shape, x.layout.strides), x.layout.dtype)
-    return values.astype(np.float32) if x.layout.dtype.itemsize == 2 and x.layout.dtype.kind == "f" else values
+    return values.astype(np.float32) if x.layout.dtype.is_half else values
 
 
 def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:

@@ -124,28 +124,26 @@ def vector_loop(
     the end.
     """
     f, lanes = kernel.function, kernel.lanes
-    block = lanes.count * unroll
-    sets = len(carried)
-    main_end = f.add(low, f.round_down(f.sub(high, low), block))
-    with f.loop(
-        low, main_end, block, list(carried) * unroll, name=f"{unroll} x {lanes.count} lanes of {title}"
-    ) as loop:
-        following: list[Value] = []
-        for u in range(unroll):
-            following += step(f.add(loop.index, u * lanes.count), None, loop.carried[u * sets : (u + 1) * sets])
-        loop.next = following
-    results = [[str(v) for v in loop.out[u * sets : (u + 1) * sets]] for u in range(unroll)]
-    merged = results[0] if merge is None or unroll == 1 else merge(results)
-    kinds = [kind for kind, _ in carried]
-    if unroll > 1:
-        whole_end = f.add(low, f.round_down(f.sub(high, low), lanes.count))
+    kinds, sets = [kind for kind, _ in carried], len(carried)
+    states = [[value for _, value in carried] for _ in range(unroll)]
+    steps = [unroll, 4, 1] if unroll > 4 else [unroll, 1] if unroll > 1 else [1]
+    for number in steps:
+        while len(states) > number:  # fewer vectors at once: sets of carried values join
+            half = len(states) // 2
+            states = [merge([a, b]) if merge else a for a, b in zip(states[:half], states[half:])]
+        end = f.add(low, f.round_down(f.sub(high, low), lanes.count * number))
+        entering = list(zip(kinds * number, [value for state in states for value in state]))
         with f.loop(
-            main_end, whole_end, lanes.count, list(zip(kinds, merged)), name=f"{lanes.count} lanes of {title}"
-        ) as single:
-            single.next = list(step(single.index, None, single.carried))
-        main_end, merged = whole_end, [str(v) for v in single.out]
+            low, end, lanes.count * number, entering, name=f"{number} x {lanes.count} lanes of {title}"
+        ) as loop:
+            following: list[Value] = []
+            for u in range(number):
+                following += step(f.add(loop.index, u * lanes.count), None, loop.carried[u * sets : (u + 1) * sets])
+            loop.next = following
+        states = [[str(v) for v in loop.out[u * sets : (u + 1) * sets]] for u in range(number)]
+        low = end
     with f.loop(
-        main_end, high, lanes.count, list(zip(kinds, merged)), name=f"{lanes.count} masked lanes of {title}"
+        low, high, lanes.count, list(zip(kinds, states[0])), name=f"{lanes.count} masked lanes of {title}"
     ) as rest:
         mask = lanes.below(f.sub(high, rest.index))
         rest.next = list(step(rest.index, mask, rest.carried))

@@ -11,6 +11,7 @@ computed between the passes; the last pass writes the outputs along the axis, th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorsmith.kernels.canonical import Canonical, Structure
@@ -72,11 +73,14 @@ def build(structure: Structure, schedule: str, machine: Machine, name: str) -> t
     return f, kernel.launch_words
 
 
-def _unrolling(kernel: KernelText, positions: list[int], reduces: int) -> int:
+def _unrolling(kernel: KernelText, positions: list[int], reduces: Sequence[Reduction]) -> int:
+    """Vectors per step: many where a sum waits for memory only, few of a long body or of gathers."""
     cost = sum(instruction_cost(kernel.structure.body[p]) for p in positions)
     if cost > 45 or 2 in kernel.structure.along:
         return 1
-    return 8 if cost <= 4 else 4 if cost <= 30 and reduces <= 2 else 2
+    if cost <= 4 and all(r.kind == "sum" for r in reduces):
+        return 8
+    return 4 if cost <= 30 and len(reduces) <= 2 else 2
 
 
 class _InnerRow:
@@ -138,7 +142,7 @@ class _InnerRow:
 
         carried = [pair for r in reductions for pair in zip(r.kinds, r.initial())]
         roots = roots_of_pass(structure, passes, number)
-        unroll = _unrolling(kernel, cone(body, roots, known), len(reductions))
+        unroll = _unrolling(kernel, cone(body, roots, known), reductions)
 
         def merge(sets: list[list[str]]) -> list[str]:
             return merge_sets(reductions, sets)

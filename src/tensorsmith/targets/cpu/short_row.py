@@ -38,6 +38,7 @@ from tensorsmith.targets.cpu.vector import size_of
 _HEADER = 7
 MOST_COLUMNS = 48  # elements of a row; the stack holds so many columns of every operand brought there
 _LEAST_ROWS = 8
+_PADDING = 5  # columns that keep those of several operands from falling into the same places of the cache
 _KEEP_COST = 20  # a value of at least this many instructions is kept for later passes
 
 
@@ -61,7 +62,7 @@ class _Columns:
         self.element = "i8" if element == "i1" else element
         self.truth = element == "i1"
         self.bytes = kernel.lanes.count * size_of(self.element)
-        self.pointer = kernel.function.stack(self.element, MOST_COLUMNS * kernel.lanes.count, 64)
+        self.pointer = kernel.function.stack(self.element, (MOST_COLUMNS + _PADDING) * kernel.lanes.count, 64)
 
     def place(self, column: Value) -> str:
         """Address of a column."""

@@ -19,23 +19,26 @@ from typing import Any
 from tensorsmith.eager.dispatch import FAST
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
-from tensorsmith.ir import build as build_module
+from tensorsmith.ir import build
 from tensorsmith.ir.graph import Primitive
+from tensorsmith.ops import checks, creation, inplace, pointwise, raw_keys, registry
 from tensorsmith.ops.elementwise import Elementwise
 from tensorsmith.ops.pointwise import OPERATORS
 from tensorsmith.ops.registry import Public
+from tensorsmith.scalar import composites, functions
 from tensorsmith.scalar.expression import topological
 from tensorsmith.scalar.table import Fn
 
-# Modules whose functions are looked into; others (the dispatcher, checks, conversion of arguments) say nothing about
-# what is computed.
-_GRAPHS = ("tensorsmith.ops.", "tensorsmith.ir.build", "tensorsmith.scalar.functions", "tensorsmith.scalar.composites")
-_NOT_COMPUTING = (
-    "tensorsmith.ops.registry", "tensorsmith.ops.checks", "tensorsmith.ops.shortcut", "tensorsmith.ops.inplace",
-)  # fmt: skip
+# Functions of the operators' room and of these modules are looked into; others, and the conversion and the checks of
+# arguments, say nothing about what is computed.
+_COMPUTING = {module.__name__ for module in (build, functions, composites)}
+_NOT_COMPUTING = {module.__name__ for module in (registry, checks, raw_keys, inplace)}
 _CONVERSIONS = {
-    "as_operand", "tensor", "as_tensor", "from_numpy", "scalar_tensor", "array_of", "copy_array", "operand_dtype",
-    "check_dtypes",
+    inspect.unwrap(function)
+    for function in (
+        build.operand_dtype, pointwise.as_operand, pointwise.check_dtypes, creation.tensor, creation.as_tensor,
+        creation.from_numpy, creation.scalar_tensor, creation.array_of, creation.copy_array,
+    )
 }  # fmt: skip
 
 
@@ -51,18 +54,18 @@ class Anatomy:
 @cache
 def _anatomy(function: Any) -> Anatomy:
     operators = _operators(function)
-    functions: set[Fn] = set()
+    scalars: set[Fn] = set()
     primitives: set[Primitive] = set()
     for operator in operators:
-        _follow(operator.build, functions, primitives)
-        functions.update(fn for fn, found in OPERATORS.items() if found is operator)
+        _follow(operator.build, scalars, primitives)
+        scalars.update(fn for fn, found in OPERATORS.items() if found is operator)
     if isinstance(function, Elementwise):
-        functions.update(node.fn for node in topological(function.expression) if node.fn is not None)
-    if functions:
+        scalars.update(node.fn for node in topological(function.expression) if node.fn is not None)
+    if scalars:
         primitives.add(Primitive.MAP)
     return Anatomy(
         tuple(sorted(operators, key=lambda o: o.name)),
-        tuple(sorted(functions, key=lambda fn: fn.value)),
+        tuple(sorted(scalars, key=lambda fn: fn.value)),
         tuple(sorted(primitives, key=lambda p: p.value)),
     )
 
@@ -98,26 +101,26 @@ def _operators(function: Any) -> list[Operator]:
 
 
 def _computes(function: FunctionType) -> bool:
-    module = function.__module__ or ""
-    return (
-        module.startswith(_GRAPHS) and not module.startswith(_NOT_COMPUTING) and function.__name__ not in _CONVERSIONS
-    )
+    module = function.__module__
+    computing = module in _COMPUTING or module.startswith("tensorsmith.ops.")
+    return computing and module not in _NOT_COMPUTING and function not in _CONVERSIONS
 
 
-def _follow(build: Callable[..., Any], functions: set[Fn], primitives: set[Primitive]) -> None:
-    stack, seen = [build], set()
+def _follow(written: Callable[..., Any], found: set[Fn], primitives: set[Primitive]) -> None:
+    """Scalar functions and primitives of the graph that a function writes."""
+    stack, seen = [written], set()
     while stack:
         function = inspect.unwrap(stack.pop())
         if function in seen:
             continue
         seen.add(function)
-        builder = getattr(function, "__module__", "") == build_module.__name__
-        if function is build_module.where:
-            functions.add(Fn.WHERE)
+        builder = getattr(function, "__module__", "") == build.__name__
+        if function is build.where:
+            found.add(Fn.WHERE)
         for thing in _references(function):
             if isinstance(thing, Fn):
                 if not builder:  # a builder names functions to tell kinds apart, not to use them
-                    functions.add(thing)
+                    found.add(thing)
             elif isinstance(thing, Primitive):
                 primitives.add(thing)
             elif isinstance(thing, Operator):

@@ -19,13 +19,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import type_name
+from tensorsmith.core.dtypes import compute_dtype, finfo, type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import need_floating, need_tensors
-from tensorsmith.ops.reduction_modes import wide
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
@@ -38,11 +37,11 @@ def _mean(x: Node, axis: int) -> Node:
 def _as_rows(x: Node, axes: int) -> Node:
     """`x` wide and as (rows, elements of the last `axes` axes)."""
     split = x.ndim - axes
-    return build.reshape(wide(x), (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
+    return build.reshape(build.wide(x), (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
 
 
 def _as_columns(weight: Node) -> Node:
-    return build.reshape(wide(weight), (1, weight.numel))
+    return build.reshape(build.wide(weight), (1, weight.numel))
 
 
 def _normalised(rows: Node, eps: float, centred: bool) -> tuple[Node, Node]:
@@ -114,8 +113,7 @@ def _check(
     need_floating(kernel, input.dtype)
     for parameter in parameters.values():
         if parameter is not None and parameter.dtype is not input.dtype:
-            half = input.dtype.itemsize < 4
-            if not half:
+            if not input.dtype.is_half:
                 raise RuntimeError(f"mixed dtype (CPU): expect parameter to have scalar type of {type_name(input.dtype)}")
             if parameter.dtype.name != "float32":
                 raise RuntimeError("mixed dtype (CPU): all the parameters must have the same type.")
@@ -171,7 +169,7 @@ def rms_norm(
     shape = _shape_of("rms_norm", normalized_shape)
     _check("rms_norm", "rms_norm", input, shape, {"weight": weight})
     if eps is None:
-        eps = 2.220446049250313e-16 if input.dtype.itemsize == 8 else 1.1920928955078125e-07
+        eps = finfo(compute_dtype(input.dtype)).eps
     attrs = {"axes": len(shape), "eps": float(eps), "centred": False, "has_weight": weight is not None}
     return call(NORM, (input,) if weight is None else (input, weight), attrs)
 

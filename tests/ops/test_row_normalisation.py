@@ -9,7 +9,7 @@ from network_oracle import compare, pair, same_error, torch
 import tensorsmith as ts
 from tensorsmith.eager.entries import plan_for
 from tensorsmith.nn import functional as F  # noqa: N812 - as users import it
-from tensorsmith.ops.normalisation import NORM
+from tensorsmith.ops.row_normalisation import NORM
 
 TF = torch.nn.functional
 RANDOM = np.random.default_rng(6)

@@ -155,7 +155,7 @@ def isreal(input: Tensor) -> Tensor:  # noqa: A002
     """Whether each element is a real number."""
     if need_tensor("isreal", input).is_complex():
         raise NotImplementedError("isreal: complex numbers are not implemented")
-    return input.new_ones(input.layout.shape, dtype=bool_)  # type: ignore[attr-defined]
+    return input.new_ones(input.layout.shape, dtype=bool_)
 
 
 # --- round with decimals, division with a rounding mode ---------------------------------------------------------------
@@ -228,7 +228,7 @@ def _div_in_place(self: Tensor, other: Any, *, rounding_mode: str | None = None)
 
 
 inplace_method("div", _div_in_place)
-Tensor.divide_ = _div_in_place  # type: ignore[assignment, method-assign]
+Tensor.divide_ = _div_in_place  # type: ignore[method-assign, method-assign]
 
 
 @public("pointwise", out=True)

@@ -24,7 +24,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_floating, need_tensors
 from tensorsmith.ops.creation import array_of
-from tensorsmith.ops.reduction_modes import finish, reduction_mode, share, wide
+from tensorsmith.ops.loss_reduction import finish, reduction_mode, share
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
@@ -67,7 +67,7 @@ class _Labels:
             return None
         flat = build.reshape(self.safe, (self.safe.numel,))
         picked = self.weight.graph.add(Primitive.GATHER, (self.weight, flat), axis=0)
-        return wide(build.reshape(picked, self.rows))
+        return build.wide(build.reshape(picked, self.rows))
 
     def total(self, dtype: DType) -> Node:
         """Sum of the weights of the rows counted."""
@@ -91,7 +91,7 @@ class _Labels:
 
     def row_gradient(self, grad: Node, mode: str, dtype: DType) -> Node:
         """The gradient of each row's term from that of the loss; 0 where ignored."""
-        grad = wide(grad)
+        grad = build.wide(grad)
         if mode == "none":
             rows = build.reshape(grad, self.rows)
         else:
@@ -118,7 +118,7 @@ def _result_shape(x: Node, target: Node) -> tuple[int, ...]:
 def _nll(x: Node, target: Node, *weight: Node, mode: str, ignore_index: int) -> Node:
     need_floating("nll_loss_out_frame", x.dtype)
     labels = _Labels(x, target, weight[0] if weight else None, ignore_index)
-    return _reduced(labels.scaled(-wide(labels.pick(x))), labels, target, mode, x.dtype)
+    return _reduced(labels.scaled(-build.wide(labels.pick(x))), labels, target, mode, x.dtype)
 
 
 def _nll_gradient(
@@ -126,7 +126,7 @@ def _nll_gradient(
 ) -> list[Node | None]:
     x, target, *weight = inputs
     labels = _Labels(x, target, weight[0] if weight else None, ignore_index)
-    grad = labels.row_gradient(grads[0], mode, wide(x).dtype)
+    grad = labels.row_gradient(grads[0], mode, build.wide(x).dtype)
     weights = labels.weights()
     rows = -(grad if weights is None else grad * weights)
     return [build.cast(build.where(labels.is_label(), build.broadcast_to(rows, x.shape), 0), x.dtype)] + [None] * (
@@ -143,14 +143,14 @@ _nll_operator = Operator("nll_loss", _nll, _nll_gradient)
 def _cross_entropy(x: Node, target: Node, *weight: Node, mode: str, ignore_index: int, smoothing: float) -> Node:
     need_floating("log_softmax_lastdim_kernel_impl" if x.ndim < 3 else "log_softmax_kernel_impl", x.dtype)
     labels = _Labels(x, target, weight[0] if weight else None, ignore_index)
-    axis, picked, rows = (labels.axis,), wide(labels.pick(x)), wide(x)
+    axis, picked, rows = (labels.axis,), build.wide(labels.pick(x)), build.wide(x)
     highest = build.reduce(rows, "max", axis, keepdim=True)
     shifted = rows - highest
     log_sum = f.log(build.reduce(f.exp(shifted), "sum", axis, keepdim=True))
     values = labels.scaled((1.0 - smoothing) * (log_sum + (highest - picked)))
     if smoothing:
         if weight:
-            each = _along_classes(wide(weight[0]), rows)
+            each = _along_classes(build.wide(weight[0]), rows)
             spread = log_sum * build.reduce(each, "sum", axis, keepdim=True)
             spread = spread - build.reduce(each * shifted, "sum", axis, keepdim=True)
         else:
@@ -170,7 +170,7 @@ def _cross_entropy_gradient(
 ) -> list[Node | None]:  # fmt: skip
     x, target, *weight = inputs
     labels = _Labels(x, target, weight[0] if weight else None, ignore_index)
-    rows = wide(x)
+    rows = build.wide(x)
     grad = labels.row_gradient(grads[0], mode, rows.dtype)
     weights = labels.weights()
     by_label = grad if weights is None else grad * weights
@@ -179,7 +179,7 @@ def _cross_entropy_gradient(
     if smoothing:
         spread = grad * (smoothing / labels.classes)
         if weight:
-            each = _along_classes(wide(weight[0]), rows)
+            each = _along_classes(build.wide(weight[0]), rows)
             by_softmax = by_softmax + spread * build.reduce(each, "sum", (labels.axis,), keepdim=True)
             spread = each * spread
         else:
@@ -206,10 +206,10 @@ def _prob_parts(inputs: Sequence[Node], smoothing: float) -> tuple[Node, Node, i
     x, target, *weight = inputs
     axis = _class_axis(x)
     dtype = build.promote([x, target, *weight])
-    rows = wide(build.cast(x, dtype))
-    mixed = _mixed(wide(build.cast(target, dtype)), smoothing, x.shape[axis])
+    rows = build.wide(build.cast(x, dtype))
+    mixed = _mixed(build.wide(build.cast(target, dtype)), smoothing, x.shape[axis])
     if weight:
-        mixed = mixed * _along_classes(wide(build.cast(weight[0], dtype)), x)
+        mixed = mixed * _along_classes(build.wide(build.cast(weight[0], dtype)), x)
     return rows, mixed, axis
 
 
@@ -228,7 +228,7 @@ def _prob_gradient(
     x, target, *weight = inputs
     rows, mixed, axis = _prob_parts(inputs, smoothing)
     kept = tuple(1 if i == axis else n for i, n in enumerate(x.shape))
-    grad = wide(grads[0])
+    grad = build.wide(grads[0])
     count = math.prod(kept)
     shaped = build.reshape(grad, kept if mode == "none" else (1,) * x.ndim)
     grad = build.broadcast_to(share(shaped, mode, kept, count), x.shape)
@@ -237,7 +237,7 @@ def _prob_gradient(
     log_sum = f.log(build.reduce(f.exp(shifted), "sum", (axis,), keepdim=True))
     by_target = grad * (log_sum - shifted) * (1.0 - smoothing)
     if weight:
-        by_target = by_target * _along_classes(wide(build.cast(weight[0], rows.dtype)), x)
+        by_target = by_target * _along_classes(build.wide(build.cast(weight[0], rows.dtype)), x)
     parts: list[Node | None] = [build.cast(by_input, x.dtype), build.cast(by_target, target.dtype)]
     return parts + [None] * len(weight)
 

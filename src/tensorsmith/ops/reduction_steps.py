@@ -11,7 +11,7 @@ from tensorsmith.core.shapes import normalise_axes
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scatter, zeros
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.shortcut import as_ints
+from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.tensor.tensor import Tensor
 
 Dim = int | Sequence[int] | None
@@ -30,6 +30,7 @@ class MinMax(NamedTuple):
 
     min: Tensor
     max: Tensor
+
 
 def result_shape(shape: tuple[int, ...], axes: Axes, keepdim: bool) -> tuple[int, ...]:
     """The shape after reducing `axes`."""
@@ -82,9 +83,11 @@ def floating_only(name: str, x: Tensor, dtype: DType | None) -> None:
             f"or complex dtype. Got: {type_name(got)}"
         )
 
+
 def shaped(x: Node, like: Node, axes: Axes, keepdim: bool) -> Node:
     """A result with reduced axes kept, in its final shape and in the dtype of `like`."""
     return build.cast(build.reshape(x, result_shape(like.shape, axes, keepdim)), like.dtype)
+
 
 def at_index(x: Node, index: Node, grad: Node, axis: int) -> Node:
     """Zeros like x with the gradient at one index along an axis."""
@@ -93,6 +96,7 @@ def at_index(x: Node, index: Node, grad: Node, axis: int) -> Node:
     spread = zeros(grad, x.shape)
     return scatter(spread, kept(index, x.shape, (axis,)), kept(grad, x.shape, (axis,)), axis, "add")
 
+
 def as_floating(x: Tensor) -> Tensor:
     """The tensor itself, or an integer or bool tensor in the default dtype."""
-    return x if x.dtype.kind in "fc" else x.to(get_default_dtype())  # type: ignore[attr-defined]
+    return x if x.dtype.kind in "fc" else x.to(get_default_dtype())

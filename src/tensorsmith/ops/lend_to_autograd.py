@@ -26,7 +26,7 @@ for _name, _method in METHODS.items():
         setattr(Tensor, _name, _method)
 
 _add = OPERATORS[Fn.ADD]
-_add_ = Tensor.add_  # type: ignore[attr-defined]
+_add_ = Tensor.add_
 _sum_to = Operator("sum_to_size", lambda x, shape: build.sum_to(x, shape), shares=True)
 _ones = Operator("ones_of", lambda x: build.full(x.graph, x.shape, 1, x.dtype))
 

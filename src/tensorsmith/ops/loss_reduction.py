@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from tensorsmith.core.dtypes import DType, float32
+from tensorsmith.core.dtypes import DType
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 
@@ -22,11 +22,6 @@ def reduction_mode(reduction: str, size_average: bool | None = None, reduce: boo
     if reduction not in MODES:
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return reduction
-
-
-def wide(x: Node) -> Node:
-    """Half-precision values in float32, in which sums are taken; others as they are."""
-    return build.cast(x, float32) if x.dtype.is_floating_point and x.dtype.itemsize < 4 else x
 
 
 def finish(terms: Node, mode: str, dtype: DType) -> Node:
