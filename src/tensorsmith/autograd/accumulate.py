@@ -17,11 +17,6 @@ _locks = tuple(threading.RLock() for _ in range(16))
 _getrefcount = sys.getrefcount
 
 
-def leaf_lock(tensor: Tensor) -> threading.RLock:
-    """The lock that guards the gradient of a leaf."""
-    return _locks[(id(tensor) >> 7) & 15]
-
-
 def into_leaf(leaf: Tensor, grads: list[Tensor | None], hooks_ran: bool = False) -> None:
     """Run the hooks of a leaf on `grads[0]` and add it into `leaf.grad`.
 

@@ -45,11 +45,6 @@ class DType:
     def __deepcopy__(self, memo: dict) -> DType:
         return self
 
-    @property
-    def is_integer(self) -> bool:
-        """True for the integer types; bool is none of them."""
-        return self.kind in "iu"
-
 
 bool_ = DType("bool", "b", np.bool_, 0)
 uint8 = DType("uint8", "u", np.uint8, 1)

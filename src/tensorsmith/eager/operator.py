@@ -119,7 +119,7 @@ class Operator(Operation):
                 outputs = self.build(*nodes, **attrs) if nodes else self.build(graph, **attrs)
             except RuntimeError as error:
                 if is_broadcast_error(error):
-                    raise RuntimeError(f"{self.name}: {error}") from None
+                    raise RuntimeError(f"{error} (in {self.name})") from None
                 raise
             graph.outputs = (outputs,) if isinstance(outputs, Node) else tuple(outputs)
             if not self.shares:

@@ -1,4 +1,7 @@
-"""A graph as Python source in terms of the builders: what one reads, and what one can run to get the graph back."""
+"""A graph as Python source in terms of the builders: what one reads, and what one can run to get the graph back.
+
+For people at a prompt, and for the tests, which compare graphs by this text. Nothing that executes calls it.
+"""
 
 from __future__ import annotations
 

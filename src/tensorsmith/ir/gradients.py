@@ -197,12 +197,7 @@ def _take(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
 
 
 def _put(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
-    base, index, src = node.inputs
-    axis = node.attrs["axis"]
-    written = grad.graph.add(Primitive.TAKE, (grad, index), axis=axis)
-    if node.attrs["reduce"] == "add":
-        return [grad, None, written]
-    return [put(grad, index, zeros(grad, src.shape), axis, "set"), None, written]
+    return _overwritten(node, grad, Primitive.TAKE, put)
 
 
 def _gather(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
@@ -211,12 +206,17 @@ def _gather(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
 
 
 def _scatter(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
-    base, index, src = node.inputs
+    return _overwritten(node, grad, Primitive.GATHER, scatter)
+
+
+def _overwritten(node: Node, grad: Node, read: Primitive, write: Callable[..., Node]) -> Sequence[Node | None]:
+    """The values written get what is read at their places; what they replaced gets nothing."""
+    _, index, src = node.inputs
     axis = node.attrs["axis"]
-    written = grad.graph.add(Primitive.GATHER, (grad, index), axis=axis)
+    written = grad.graph.add(read, (grad, index), axis=axis)
     if node.attrs["reduce"] == "add":
         return [grad, None, written]
-    return [scatter(grad, index, zeros(grad, src.shape), axis, "set"), None, written]
+    return [write(grad, index, zeros(grad, src.shape), axis, "set"), None, written]
 
 
 def _library(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:

@@ -63,7 +63,6 @@ VIEWS = frozenset(
         Primitive.UNFOLD, Primitive.AS_STRIDED,
     }
 )  # fmt: skip
-POINTWISE = frozenset({Primitive.MAP, Primitive.CAST, Primitive.RANDOM})
 
 
 class Node(Operators):

@@ -1,4 +1,7 @@
-"""The verifier: `verify(graph)` checks what every pass must preserve and names the first node that breaks it."""
+"""The verifier: `verify(graph)` checks what every pass must preserve and names the first node that breaks it.
+
+Called by `passes/manager.py:run_passes` after each pass, and by the tests; execution does not verify its graphs.
+"""
 
 from __future__ import annotations
 

@@ -109,16 +109,7 @@ class Module(Members):
         kwargs.pop("non_blocking", None)
         if kwargs:
             raise TypeError(f"to() got unexpected keyword arguments: {', '.join(kwargs)}")
-        for argument in args:
-            if isinstance(argument, DType):
-                dtype = argument
-            elif isinstance(argument, Tensor):
-                dtype = argument.dtype
-            elif isinstance(argument, str | Device):
-                device = argument
-            elif argument is not None and not isinstance(argument, bool):
-                raise TypeError(f"to(): expected a dtype, a device or a tensor, got {type(argument).__name__}")
-        check_device(device)
+        dtype = destination(args, dtype, device)
         if dtype is None:
             return self
         if dtype.kind not in "fc":

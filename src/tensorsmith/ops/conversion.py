@@ -44,12 +44,8 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return to(self, other.dtype)
 
 
-@method()
-def to(
-    self: Tensor, *args: Any, dtype: DType | None = None, device: Any = None, copy: bool = False,
-    non_blocking: bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(other)`; the tensor itself where nothing changes."""
+def destination(args: Sequence[Any], dtype: DType | None, device: Any) -> DType | None:
+    """The dtype that the arguments of `to` ask for: among them a dtype, a device, or a tensor to be like."""
     for argument in args:
         if isinstance(argument, DType):
             dtype = argument
@@ -57,9 +53,19 @@ def to(
             dtype = argument.dtype
         elif isinstance(argument, str | Device):
             device = argument
-        elif not isinstance(argument, bool) and argument is not None:
+        elif argument is not None and not isinstance(argument, bool):
             raise TypeError(f"to(): expected a dtype, a device or a tensor, got {type(argument).__name__}")
     check_device(device)
+    return dtype
+
+
+@method()
+def to(
+    self: Tensor, *args: Any, dtype: DType | None = None, device: Any = None, copy: bool = False,
+    non_blocking: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(other)`; the tensor itself where nothing changes."""
+    dtype = destination(args, dtype, device)
     if dtype is None or dtype is self.layout.dtype:
         return clone_operator(self) if copy else self
     return cast_operator(self, dtype=dtype)

@@ -164,7 +164,9 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
         axis = normalise_axis(as_int(name, dim, "dim"), need_tensor(name, x).ndim)
         source = _scatter_source(name, x, source)
         checked_sizes(name, x, axis, index_dtype(name, index, True), source, False)
-        kind = always or {None: "set", "add": "add"}.get(reduce, reduce) or "set"
+        kind = always or reduce or "set"
+        if kind not in ("set", "add", "multiply"):
+            raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
         return axis, source, kind
 
     def function(
@@ -172,9 +174,7 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
     ) -> Tensor:
         source = value if src is None else src
         axis, source, kind = prepared(input, dim, index, source, reduce)
-        if kind not in ("set", "add"):
-            if reduce != "multiply":
-                raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
+        if kind == "multiply":
             return _multiplied(input, axis, index, source)
         if index.layout.numel == 0:
             return input.clone()
@@ -186,9 +186,7 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
     ) -> Tensor:
         source = value if src is None else src
         axis, source, kind = prepared(self, dim, index, source, reduce)
-        if kind not in ("set", "add"):
-            if reduce != "multiply":
-                raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
+        if kind == "multiply":
             return self.copy_(_multiplied(self, axis, index, source))
         if index.layout.numel == 0:
             return self

@@ -48,6 +48,12 @@ def _tensors(name: str, tensors: Any) -> list[Tensor]:
     return [need_tensor(name, x, "tensors") for x in tensors]
 
 
+def _some_tensors(name: str, tensors: Any) -> list[Tensor]:
+    if not (found := _tensors(name, tensors)):
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    return found
+
+
 @public("joining", method=False, aliases=("concat", "concatenate"), out=True)
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
@@ -108,36 +114,26 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 @public("joining", method=False, kind="composite", out=True)
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along the second axis (the first for vectors)."""
-    parts = [x if x.ndim else reshape(x, (1,)) for x in _tensors("hstack", tensors)]
-    if not parts:
-        raise RuntimeError("hstack expects a non-empty TensorList")
+    parts = [x if x.ndim else reshape(x, (1,)) for x in _some_tensors("hstack", tensors)]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 @public("joining", method=False, aliases=("row_stack",), kind="composite", out=True)
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along the first axis; vectors become rows."""
-    parts = _tensors("vstack", tensors)
-    if not parts:
-        raise RuntimeError("vstack expects a non-empty TensorList")
-    return cat([to_2d(x) for x in parts], 0)
+    return cat([to_2d(x) for x in _some_tensors("vstack", tensors)], 0)
 
 
 @public("joining", method=False, kind="composite", out=True)
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along the third axis."""
-    parts = _tensors("dstack", tensors)
-    if not parts:
-        raise RuntimeError("dstack expects a non-empty TensorList")
-    return cat([to_3d(x) for x in parts], 2)
+    return cat([to_3d(x) for x in _some_tensors("dstack", tensors)], 2)
 
 
 @public("joining", method=False, kind="composite", out=True)
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along the second axis; vectors become columns."""
-    parts = _tensors("column_stack", tensors)
-    if not parts:
-        raise RuntimeError("column_stack expects a non-empty TensorList")
+    parts = _some_tensors("column_stack", tensors)
     return cat([reshape(x, (x.layout.numel, 1)) if x.ndim <= 1 else x for x in parts], 1)
 
 
@@ -191,7 +187,7 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:
     return repeat_operator(self, counts=counts)
 
 
-Tensor.repeat = repeat  # type: ignore[method-assign, method-assign]
+Tensor.repeat = repeat  # type: ignore[method-assign]
 
 
 @public("joining")

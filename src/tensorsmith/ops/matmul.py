@@ -208,8 +208,8 @@ def _reflected_matmul(self: Tensor, other: Any) -> Tensor:
 
 
 Tensor.matmul = matmul.__wrapped__  # type: ignore[method-assign, attr-defined, method-assign]
-Tensor.__matmul__ = _matmul_symbol  # type: ignore[method-assign, method-assign]
-Tensor.__rmatmul__ = _reflected_matmul  # type: ignore[method-assign, method-assign]
+Tensor.__matmul__ = _matmul_symbol  # type: ignore[method-assign]
+Tensor.__rmatmul__ = _reflected_matmul  # type: ignore[method-assign]
 public("matmul", name="matmul", namespace="linalg", method=False)(matmul)
 
 

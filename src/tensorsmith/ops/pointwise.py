@@ -184,8 +184,6 @@ def _document(function: Any, fn: Fn, arguments: str) -> None:
     )
 
 
-_WITH_ALPHA = {Fn.ADD, Fn.SUB}
-
 for _fn, _row in TABLE.items():
     if _fn is Fn.WHERE:
         continue
@@ -254,11 +252,11 @@ for _symbol, _fn in _SYMBOLS.items():
     setattr(Tensor, f"__i{_symbol}__", inplace_symbol(OPERATORS[_fn]))
 for _symbol, _fn in {"eq": Fn.EQ, "ne": Fn.NE, "lt": Fn.LT, "le": Fn.LE, "gt": Fn.GT, "ge": Fn.GE}.items():
     setattr(Tensor, f"__{_symbol}__", symbol_method(OPERATORS[_fn]))
-Tensor.__hash__ = object.__hash__  # type: ignore[method-assign, method-assign]
-Tensor.__neg__ = Tensor.neg  # type: ignore[method-assign, method-assign]
-Tensor.__abs__ = Tensor.abs  # type: ignore[method-assign, method-assign]
-Tensor.__invert__ = Tensor.bitwise_not  # type: ignore[method-assign, method-assign]
-Tensor.__pos__ = lambda self: self  # type: ignore[method-assign, method-assign]
+Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
+Tensor.__neg__ = Tensor.neg  # type: ignore[method-assign]
+Tensor.__abs__ = Tensor.abs  # type: ignore[method-assign]
+Tensor.__invert__ = Tensor.bitwise_not  # type: ignore[method-assign]
+Tensor.__pos__ = lambda self: self  # type: ignore[method-assign]
 for _name, _alias in {
     "abs": "absolute", "neg": "negative", "mul": "multiply", "div": "divide", "asin": "arcsin", "acos": "arccos",
     "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "trunc": "fix", "eq": "eq",

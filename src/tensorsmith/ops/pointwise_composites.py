@@ -228,7 +228,7 @@ def _div_in_place(self: Tensor, other: Any, *, rounding_mode: str | None = None)
 
 
 inplace_method("div", _div_in_place)
-Tensor.divide_ = _div_in_place  # type: ignore[method-assign, method-assign]
+Tensor.divide_ = _div_in_place  # type: ignore[method-assign]
 
 
 @public("pointwise", out=True)

@@ -151,7 +151,7 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:  # noqa: A002
 
 
 inplace_method("clamp", clamp_)
-Tensor.clip_ = clamp_  # type: ignore[method-assign, method-assign]
+Tensor.clip_ = clamp_  # type: ignore[method-assign]
 inplace_method("clamp_min", lambda self, min: clamp_(self, min=min))
 inplace_method("clamp_max", lambda self, max: clamp_(self, max=max))
 

@@ -181,7 +181,7 @@ def _polygamma_function(n: int, input: Tensor) -> Tensor:  # noqa: A002
 
 public("pointwise", name="polygamma", method=False, out=True)(_polygamma_function)
 public("pointwise", name="polygamma", namespace="special", method=False, out=True)(_polygamma_function)
-Tensor.polygamma = lambda self, n: _polygamma_function(n, self)  # type: ignore[method-assign, method-assign]
+Tensor.polygamma = lambda self, n: _polygamma_function(n, self)  # type: ignore[method-assign]
 
 
 @public("pointwise", out=True)

@@ -152,7 +152,7 @@ def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 
 
 public("views", name="split", kind="view", method=False)(split)
-Tensor.split = _split_method  # type: ignore[method-assign, method-assign]
+Tensor.split = _split_method  # type: ignore[method-assign]
 
 
 @public("views", kind="view")

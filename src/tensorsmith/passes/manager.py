@@ -1,4 +1,8 @@
-"""The list of passes: which run, in what order, which are off, and what each of them did."""
+"""The list of passes: which run, in what order, which are off, and what each of them did.
+
+For looking at passes one by one, and for the tests: each pass is verified there after it ran. Execution itself calls
+`simplify` and `prepare` directly.
+"""
 
 from __future__ import annotations
 

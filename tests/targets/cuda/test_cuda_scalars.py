@@ -80,7 +80,7 @@ def test_float_literals_are_exact(value):
         assert np.float32(float(text[:-1])).tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("dtype", [d for d in C_TYPES if d.is_integer], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", [d for d in C_TYPES if d.kind in "iu"], ids=lambda d: d.name)
 def test_integer_literals_are_exact(dtype):
     info = np.iinfo(dtype.numpy)
     for value in (info.min, -1 if info.min else 0, 0, 1, info.max):
