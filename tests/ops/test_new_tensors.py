@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from both_libraries import agree, normal, refuse
 
 import tensorsmith as ts
@@ -71,3 +72,51 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_errors_have_pytorchs_class(name: str) -> None:
     refuse(REFUSED[name])
+
+
+LAID_OUT_ANEW = {
+    "unsqueeze_": lambda L, x: x.unsqueeze_(-1),
+    "squeeze_": lambda L, x: x[:, :1].squeeze_(),
+    "squeeze_ of an axis": lambda L, x: x[:1].squeeze_(0),
+    "t_": lambda L, x: x.t_(),
+    "transpose_": lambda L, x: x.transpose_(0, -1),
+    "swapaxes_": lambda L, x: x.swapaxes_(0, 1),
+    "swapdims_": lambda L, x: x.swapdims_(1, 0),
+    "one after the other": lambda L, x: x.t_().unsqueeze_(0).squeeze_(0).add_(1),
+    "no such axis": lambda L, x: x.unsqueeze_(4),
+}
+
+
+@pytest.mark.parametrize("name", LAID_OUT_ANEW)
+def test_a_tensor_takes_another_layout(name: str) -> None:
+    agree(LAID_OUT_ANEW[name], np.arange(12).reshape(3, 4))
+
+
+def test_another_layout_is_of_the_tensor_itself() -> None:
+    def program(L, x):
+        y, before = x[1:], x._version
+        z = y.t_()
+        y.mul_(10)
+        return x, y, z is y, x._version - before
+
+    agree(program, np.arange(12).reshape(3, 4))
+    with pytest.raises(NotImplementedError, match="unsqueeze"):
+        ts.ones(2, requires_grad=True).unsqueeze_(0)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 7), (7, 3), (4, 3), (10, 3), (3, 0), (2, 2, 2), (2, 3, 3), (3,)])
+def test_fill_diagonal(shape: tuple[int, ...], wrap: bool) -> None:
+    agree(lambda L, x: (x * 1).fill_diagonal_(5, wrap=wrap), normal(*shape))
+    if len(shape) == 2:
+        agree(lambda L, x: (x * 1).t().fill_diagonal_(5, wrap=wrap), normal(*shape))
+
+
+def test_type_names_and_converts() -> None:
+    for name in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"):
+        ours, theirs = ts.ones(2).type(getattr(ts, name)), torch.ones(2).type(getattr(torch, name))
+        assert str(ours.dtype).split(".")[1] == str(theirs.dtype).split(".")[1] == name
+        assert ours.type().split(".")[1] == theirs.type().split(".")[1]
+        assert ts.ones(2).type(ours.type()).dtype is ours.dtype
+    with pytest.raises(ValueError, match="LongTensor"):
+        ts.ones(2).type("tensorsmith.WordTensor")

@@ -27,7 +27,7 @@ def test_shapes_strides_and_sizes():
         x = L.zeros(2, 3)
         log(repr(x.shape), x.shape.numel(), list(x.shape[1:]), list(x.shape + (4,)))
         log(x.shape == (2, 3), hash(x.shape) == hash((2, 3)))
-        log(str(x.device), x.device == L.device("cpu"), x.is_cuda, len(x))
+        log(str(x.device), x.device == L.device("cpu"), x.is_cuda, x.is_cpu, len(x))
         for call in (lambda: x.size(2), lambda: L.zeros(()).size(0), lambda: len(L.zeros(())), lambda: L.device("tpu")):
             log(type(outcome(call)).__name__)
 

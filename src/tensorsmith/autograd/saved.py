@@ -19,6 +19,7 @@ FREED = (
     "after calling backward."
 )
 
+
 def tensor_type_name(layout: Layout) -> str:
     """PyTorch's name of a tensor's type: tensorsmith.FloatTensor."""
     return f"tensorsmith.{type_name(layout.dtype)}Tensor"

@@ -99,7 +99,9 @@ def set_default_dtype(dtype: DType) -> None:
     """Set the default floating dtype; anything but a floating dtype is refused."""
     global _default
     if not isinstance(dtype, DType) or dtype.kind != "f":
-        raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {dtype!r}")
+        raise TypeError(
+            f"set_default_dtype: only floating-point types are supported as the default type, got {dtype!r}"
+        )
     _default = dtype
     for forget in when_default_changes:
         forget()
@@ -185,9 +187,7 @@ def of_python_scalar(value: object) -> DType:
     raise TypeError(f"expected a Python number, got {type(value).__name__}")
 
 
-def promote_operands(
-    dimensioned: Iterable[DType], zero_dim: Iterable[DType] = (), weak: Iterable[DType] = ()
-) -> DType:
+def promote_operands(dimensioned: Iterable[DType], zero_dim: Iterable[DType] = (), weak: Iterable[DType] = ()) -> DType:
     """Result dtype of an operator over tensors with dimensions, zero-dim tensors and Python scalars.
 
     A lower priority only counts where its category is above the one reached so far; PyTorch's `result_type`.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-
 _MISMATCH = "The size of tensor a"
 
 

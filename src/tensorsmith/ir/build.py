@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, bool_, compute_dtype, float64, of_python_scalar, promote_operands, promote_types
+from tensorsmith.core.dtypes import (
+    DType,
+    bool_,
+    compute_dtype,
+    float64,
+    of_python_scalar,
+    promote_operands,
+    promote_types,
+)
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axes
 from tensorsmith.ir.constants import cast_value
 from tensorsmith.ir.graph import Graph, Node, Primitive

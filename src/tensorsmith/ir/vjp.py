@@ -109,7 +109,9 @@ def vjp(
 def _active(graph: Graph, needs: Sequence[bool]) -> set[Node]:
     """The floating-point values that depend, through floating-point values, on an input of `needs`."""
     active: set[Node] = set()
-    for node in dict.fromkeys((*graph.inputs, *graph.live_nodes())):  # an input that nothing reads may have a gradient too
+    for node in dict.fromkeys(
+        (*graph.inputs, *graph.live_nodes())
+    ):  # an input that nothing reads may have a gradient too
         if node.op is Primitive.INPUT:
             depends = bool(needs[node.attrs["number"]])
         else:

@@ -12,9 +12,9 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.nn.hooks import ModuleHooks, call_with_hooks, register
 from tensorsmith.nn.members import Members
 from tensorsmith.nn.state import IncompatibleKeys, load_state, save_state
-from tensorsmith.ops.creation import check_device
+from tensorsmith.ops.conversion import destination
 from tensorsmith.tensor.modes import no_grad
-from tensorsmith.tensor.tensor import Device, Tensor
+from tensorsmith.tensor.tensor import Tensor
 
 T = TypeVar("T", bound="Module")
 

@@ -10,7 +10,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     sorting         sorting
     matmul          matmul, contraction
     indexing        indexing, index_steps, gathering, scattering, taking, positions; `indexing` says what is in which
-    views           views, splitting, transposing, view_copies; the operators they call: view_operators
+    views           views, splitting, transposing, view_copies, views_in_place; the operators they call: view_operators
     joining         joining, arranging, padding
     creation        creation, new_tensors
     conversion      conversion, copying
@@ -78,6 +78,7 @@ from tensorsmith.ops import (
     transposing,
     view_copies,
     views,
+    views_in_place,
 )
 
 __all__ = [
@@ -125,4 +126,5 @@ __all__ = [
     "transposing",
     "view_copies",
     "views",
+    "views_in_place",
 ]

@@ -27,7 +27,9 @@ from tensorsmith.tensor.tensor import Tensor
 _activation = public("activations", namespace="nn.functional", method=False)
 
 
-def _operator(name: str, kernel: str, formula: Callable[..., Node], gradient: Any = None, pointwise: bool = True) -> Operator:
+def _operator(
+    name: str, kernel: str, formula: Callable[..., Node], gradient: Any = None, pointwise: bool = True
+) -> Operator:
     """A floating-point activation; `kernel` is what PyTorch's message calls it where the dtype is refused."""
 
     def build_activation(x: Node, **attrs: Any) -> Node:
@@ -134,7 +136,9 @@ _leaky_in_place = _in_place(_leaky_operator)
 @_activation
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:  # noqa: A002
     """x where positive, negative_slope x elsewhere."""
-    return _run(_leaky_operator, _leaky_in_place, input, inplace, {"negative_slope": negative_slope}, negative_slope >= 0)
+    return _run(
+        _leaky_operator, _leaky_in_place, input, inplace, {"negative_slope": negative_slope}, negative_slope >= 0
+    )
 
 
 def _elu(x: Node, alpha: float, scale: float, input_scale: float) -> Node:

@@ -12,7 +12,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.ops.joining import stack
 from tensorsmith.ops.raw_keys import as_int, as_ints
-from tensorsmith.ops.registry import inplace_method, need_tensor, public
+from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
 from tensorsmith.ops.views import reshape
 from tensorsmith.tensor.tensor import Tensor
 
@@ -101,13 +101,9 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     vectors = [reshape(need_tensor("meshgrid", x), (x.layout.numel,)) for x in tensors]
     for x in tensors:
         if x.ndim > 1:
-            raise RuntimeError(
-                f"meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.ndim}D"
-            )
+            raise RuntimeError(f"meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.ndim}D")
     if indexing not in (None, "ij", "xy"):
-        raise RuntimeError(
-            f"meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}"
-        )
+        raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     swapped = indexing == "xy" and len(vectors) >= 2
     if swapped:
         vectors[0], vectors[1] = vectors[1], vectors[0]
@@ -213,3 +209,25 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:  # noqa: A002
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:  # noqa: A002
     """All elements as the diagonal of a matrix."""
     return diag_embed(reshape(need_tensor("diagflat", input), (input.layout.numel,)), offset)
+
+
+@method()
+def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """Write a number over the elements whose indices are all equal; with `wrap` the diagonal of a tall matrix starts again.
+
+    Raises RuntimeError for fewer than two axes, and for more than two of different extents.
+    """
+    shape, strides = self.layout.shape, self.layout.strides
+    if len(shape) < 2:
+        raise RuntimeError("fill_diagonal_: dimensions must larger than 1")
+    if len(shape) > 2 and len(set(shape)) > 1:
+        raise RuntimeError("fill_diagonal_: all dimensions of input must be of equal length")
+    if not self.layout.numel:
+        return self
+    size, step, offset = min(shape), sum(strides), self.storage_offset()
+    self.as_strided((size,), (step,), offset).fill_(fill_value)
+    if wrap and len(shape) == 2 and shape[0] > shape[1] + 1:
+        width = shape[1] + 1
+        rest = -(-self.layout.numel // width) - size
+        self.as_strided((rest,), (step,), offset + strides[0] * width).fill_(fill_value)
+    return self

@@ -43,7 +43,9 @@ def need_tensors(operator: str, **operands: Any) -> None:
     """PyTorch's TypeError for the first operand that is no tensor."""
     for position, (name, value) in enumerate(operands.items(), 1):
         if not isinstance(value, Tensor):
-            raise TypeError(f"{operator}(): argument '{name}' (position {position}) must be Tensor, not {type(value).__name__}")
+            raise TypeError(
+                f"{operator}(): argument '{name}' (position {position}) must be Tensor, not {type(value).__name__}"
+            )
 
 
 __all__ = ["axis_of", "c_name", "need_floating", "need_floating_node", "need_tensors", "type_name"]

@@ -242,7 +242,9 @@ def _prob_gradient(
     return parts + [None] * len(weight)
 
 
-_prob_operator = Operator("cross_entropy_of_probabilities", _prob_cross_entropy, _prob_gradient, node_name="CrossEntropy")
+_prob_operator = Operator(
+    "cross_entropy_of_probabilities", _prob_cross_entropy, _prob_gradient, node_name="CrossEntropy"
+)
 
 
 # --- what users call --------------------------------------------------------------------------------------------------
@@ -253,7 +255,9 @@ def _check_labels(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
     if not shape:
         raise ValueError(f"Expected 1 or more dimensions (got {len(shape)})")
     if len(shape) != 1 and shape[0] != (labels[0] if labels else 1):
-        raise ValueError(f"Expected input batch_size ({shape[0]}) to match target batch_size ({labels[0] if labels else 1}).")
+        raise ValueError(
+            f"Expected input batch_size ({shape[0]}) to match target batch_size ({labels[0] if labels else 1})."
+        )
     if len(shape) <= 2:
         if len(labels) > 1:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -353,7 +357,9 @@ def nll_loss(
     """
     if weight is None and size_average is None and reduce is None:
         try:
-            entry = FAST.get((_nll_operator, input.layout, target.layout, ("mode", reduction), ("ignore_index", ignore_index)))
+            entry = FAST.get(
+                (_nll_operator, input.layout, target.layout, ("mode", reduction), ("ignore_index", ignore_index))
+            )
         except AttributeError:
             need_tensors("nll_loss", input=input, target=target)
             raise

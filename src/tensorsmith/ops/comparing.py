@@ -39,7 +39,11 @@ isclose_operator = Operator("isclose", _isclose, pointwise=True)
 
 @public("comparing", differentiable=False)
 def isclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False  # noqa: A002
+    input: Tensor,
+    other: Tensor,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,  # noqa: A002
 ) -> Tensor:
     """Whether |input - other| <= atol + rtol * |other|, elementwise; equal infinities are close."""
     if need_tensor("isclose", input).dtype is not need_tensor("isclose", other, "other", 2).dtype:
@@ -54,7 +58,11 @@ def isclose(
 
 @public("comparing", differentiable=False)
 def allclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False  # noqa: A002
+    input: Tensor,
+    other: Tensor,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,  # noqa: A002
 ) -> bool:
     """Whether all elements are close."""
     return bool(all_(isclose(input, other, rtol, atol, equal_nan)))
@@ -86,7 +94,9 @@ def _question(name: str, answer: Any, what: str) -> None:
 
 
 _question("is_tensor", lambda x: isinstance(x, Tensor), "Whether something is a tensor.")
-_question("is_floating_point", lambda x: need_tensor("is_floating_point", x).is_floating_point(), "Whether the dtype floats.")
+_question(
+    "is_floating_point", lambda x: need_tensor("is_floating_point", x).is_floating_point(), "Whether the dtype floats."
+)
 _question("is_complex", lambda x: need_tensor("is_complex", x).is_complex(), "Whether the dtype is complex.")
 
 

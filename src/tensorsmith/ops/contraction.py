@@ -59,7 +59,9 @@ def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
         known = {label for term in operands for label in term} | set(range(widest))
         for label in result:
             if label not in known:
-                raise RuntimeError(f"einsum(): output subscript {label} does not appear in the equation for any input operand")
+                raise RuntimeError(
+                    f"einsum(): output subscript {label} does not appear in the equation for any input operand"
+                )
     else:
         every = [label for term in operands for label in term]
         result = [*range(widest), *sorted(c for c in set(every) if isinstance(c, str) and every.count(c) == 1)]

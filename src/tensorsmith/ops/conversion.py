@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,18 @@ def to(
     return cast_operator(self, dtype=dtype)
 
 
+@method("type")
+def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:
+    """In a dtype; without one, the name of its type: "tensorsmith.FloatTensor". Such a name stands for its dtype too."""
+    names = {f"tensorsmith.{dtypes.type_name(each)}Tensor": each for each in dtypes.ALL}
+    if dtype is None:
+        return f"tensorsmith.{dtypes.type_name(self.dtype)}Tensor"
+    found = names.get(dtype) if isinstance(dtype, str) else dtype
+    if not isinstance(found, DType):
+        raise ValueError(f"type(): expected a dtype or one of {', '.join(names)}, got {dtype!r}")
+    return to(self, found)
+
+
 def _shorthand(name: str, dtype: DType) -> None:
     def convert(self: Tensor, memory_format: Any = None) -> Tensor:
         return to(self, dtype)
@@ -120,9 +133,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     if modes.tracer is not None:
         modes.tracer.refuse(self, "numpy()")
     if self.layout.tracked and not force:
-        raise RuntimeError(
-            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
-        )
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.layout.dtype is dtypes.bfloat16:
         raise TypeError("Got unsupported ScalarType BFloat16; use tensor.float().numpy()")
     if self.layout.numel == 0:

@@ -239,7 +239,9 @@ def zeros(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
 ) -> Tensor:
     """A tensor of zeros: `zeros(2, 3)` or `zeros((2, 3))`."""
-    return full(shape_of("zeros", size), 0, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+    return full(
+        shape_of("zeros", size), 0, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
+    )
 
 
 @public("creation", method=False)
@@ -248,7 +250,9 @@ def ones(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
 ) -> Tensor:
     """A tensor of ones: `ones(2, 3)` or `ones((2, 3))`."""
-    return full(shape_of("ones", size), 1, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+    return full(
+        shape_of("ones", size), 1, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
+    )
 
 
 @public("creation", method=False)

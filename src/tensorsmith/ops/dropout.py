@@ -108,7 +108,9 @@ def feature_alpha_dropout(
 ) -> Tensor:
     """`alpha_dropout` of whole channels (axis 1)."""
     _check_probability(p)
-    return _run(_alpha_operator, _alpha_in_place, need_tensor("feature_alpha_dropout", input), p, training, inplace, True)
+    return _run(
+        _alpha_operator, _alpha_in_place, need_tensor("feature_alpha_dropout", input), p, training, inplace, True
+    )
 
 
 def _channel_dropout(name: str, dims: int) -> None:

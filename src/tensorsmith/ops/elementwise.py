@@ -85,7 +85,9 @@ def elementwise(
 ) -> Callable[[Callable[..., Any]], Elementwise]: ...
 
 
-def elementwise(function: Callable[..., Any] | None = None, *, name: str | None = None, arity: int | None = None) -> Any:
+def elementwise(
+    function: Callable[..., Any] | None = None, *, name: str | None = None, arity: int | None = None
+) -> Any:
     """Make an operator of a scalar function; as a decorator, with or without arguments.
 
     name:  of the operator, by default the function's

@@ -40,7 +40,9 @@ def _embedding_gradient(
     if padding >= 0:
         rows = build.where(build.reshape(f.ne(positions, padding), (index.numel, 1)), rows, 0)
     if by_frequency:
-        none, ones = (build.full(graph, (n,), value, weight.dtype) for n, value in ((weight.shape[0], 0), (index.numel, 1)))
+        none, ones = (
+            build.full(graph, (n,), value, weight.dtype) for n, value in ((weight.shape[0], 0), (index.numel, 1))
+        )
         counts = graph.add(Primitive.PUT, (none, positions, ones), axis=0, reduce="add")
         own = graph.add(Primitive.TAKE, (counts, positions), axis=0)
         rows = rows / build.reshape(own, (index.numel, 1))

@@ -106,7 +106,9 @@ def checked_sizes(name: str, x: Tensor, axis: int, index: Tensor, source: Any, o
         return
     of_x, of_index = x.layout.shape or (1,), index.layout.shape or (1,)
     if len(of_x) != len(of_index):
-        raise RuntimeError(f"Index tensor must have the same number of dimensions as {'input' if outside else 'self'} tensor")
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as {'input' if outside else 'self'} tensor"
+        )
     for i, (n, m) in enumerate(zip(of_index, of_x)):
         if i != axis and n > m:
             raise RuntimeError(
@@ -126,7 +128,9 @@ def checked_sizes(name: str, x: Tensor, axis: int, index: Tensor, source: Any, o
             )
 
 
-def guarded(name: str, run: Callable[[], Tensor], x: Tensor, axis: int, index: Tensor, negative: bool = False) -> Tensor:
+def guarded(
+    name: str, run: Callable[[], Tensor], x: Tensor, axis: int, index: Tensor, negative: bool = False
+) -> Tensor:
     """Run, and name the position where one is outside its axis."""
     try:
         return run()
@@ -170,7 +174,13 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
         return axis, source, kind
 
     def function(
-        input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None  # noqa: A002
+        input: Tensor,
+        dim: int,
+        index: Tensor,
+        src: Any = None,
+        *,
+        value: Any = None,
+        reduce: str | None = None,  # noqa: A002
     ) -> Tensor:
         source = value if src is None else src
         axis, source, kind = prepared(input, dim, index, source, reduce)
@@ -190,9 +200,7 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
             return self.copy_(_multiplied(self, axis, index, source))
         if index.layout.numel == 0:
             return self
-        return guarded(
-            name + "_", lambda: inplace(self, index, source, axis=axis, reduce=kind), self, axis, index
-        )
+        return guarded(name + "_", lambda: inplace(self, index, source, axis=axis, reduce=kind), self, axis, index)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = what
@@ -232,9 +240,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:  # noqa: A00
     if index_dtype("index_select", index, True).ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
     if not input.ndim and index.layout.numel != 1:
-        raise RuntimeError(
-            f"index_select(): Index to scalar can have only 1 value, got {index.layout.numel} value(s)"
-        )
+        raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.layout.numel} value(s)")
     attrs = {"axis": axis}
     return guarded("index_select", lambda: call(index_select_operator, (input, index), attrs), input, axis, index)
 
@@ -247,7 +253,9 @@ def _check_slices(name: str, x: Tensor, axis: int, index: Tensor, source: Tensor
             f"{name}(): self and source expected to have the same dtype, but got (self) {type_name(x.dtype)} and (source) "
             f"{type_name(source.dtype)}"
         )
-    wanted = (*x.layout.shape[:axis], index.layout.numel, *x.layout.shape[axis + 1 :]) if x.ndim else (index.layout.numel,)
+    wanted = (
+        (*x.layout.shape[:axis], index.layout.numel, *x.layout.shape[axis + 1 :]) if x.ndim else (index.layout.numel,)
+    )
     if source.layout.shape != wanted and not (math.prod(wanted) == 1 and source.layout.numel == 1):
         raise (RuntimeError if name == "index_add" else IndexError)(
             f"{name}(): source of shape {list(source.layout.shape)} does not fit {index.layout.numel} positions of dimension "
@@ -260,7 +268,9 @@ def _writing(name: str, operator: Operator, reduce: str, what: str) -> None:
 
     def prepared(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any) -> dict[str, Any]:
         axis = normalise_axis(as_int(name, dim, "dim"), need_tensor(name, x).ndim)
-        _check_slices(name, x, axis, index_dtype(name, index, name == "index_add"), need_tensor(name, source, "source", 4))
+        _check_slices(
+            name, x, axis, index_dtype(name, index, name == "index_add"), need_tensor(name, source, "source", 4)
+        )
         if isinstance(alpha, float) and x.dtype.kind in "iub":
             raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
         return {"axis": axis, "reduce": reduce, "alpha": alpha}
@@ -302,7 +312,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:  #
     """A copy with one value in the slices of dim at index."""
     axis, operand = _fill_operands(input, dim, index, value)
     attrs = {"axis": axis}
-    return guarded("index_fill", lambda: call(index_fill_operator, (input, index, operand), attrs), input, axis, index, True)
+    return guarded(
+        "index_fill", lambda: call(index_fill_operator, (input, index, operand), attrs), input, axis, index, True
+    )
 
 
 def index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:

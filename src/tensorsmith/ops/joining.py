@@ -44,7 +44,9 @@ def _known(operator: Operator, tensors: Any, dim: Any) -> Any:
 
 def _tensors(name: str, tensors: Any) -> list[Tensor]:
     if isinstance(tensors, Tensor) or not isinstance(tensors, list | tuple):
-        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+        raise TypeError(
+            f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}"
+        )
     return [need_tensor(name, x, "tensors") for x in tensors]
 
 
@@ -208,7 +210,11 @@ repeat_interleave_operator = Operator("repeat_interleave", _repeat_interleave, f
 
 @public("joining")
 def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None  # noqa: A002
+    input: Tensor,
+    repeats: Any = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,  # noqa: A002
 ) -> Tensor:
     """Every element repeated in place, `repeats` times or as often as a tensor of counts says; flattened without `dim`.
 

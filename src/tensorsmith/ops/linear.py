@@ -33,7 +33,9 @@ def _linear(x: Node, weight: Node, *rest: Node) -> Node:
     if weight.ndim not in (1, 2):
         raise RuntimeError(f"linear(): weight must have 1 or 2 dimensions, got {weight.ndim}")
     if x.dtype is not weight.dtype:
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {c_name(x.dtype)} != {c_name(weight.dtype)}")
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {c_name(x.dtype)} != {c_name(weight.dtype)}"
+        )
     matrix = weight if weight.ndim == 2 else build.reshape(weight, (1, weight.shape[0]))
     rows = _rows(x)
     if rows.shape[1] != matrix.shape[1]:

@@ -17,7 +17,9 @@ def reduction_mode(reduction: str, size_average: bool | None = None, reduce: boo
         by_average = True if size_average is None else size_average
         by_reduce = True if reduce is None else reduce
         mode = "none" if not by_reduce else "mean" if by_average else "sum"
-        warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{mode}' instead.", stacklevel=3)
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{mode}' instead.", stacklevel=3
+        )
         return mode
     if reduction not in MODES:
         raise ValueError(f"{reduction} is not a valid value for reduction")

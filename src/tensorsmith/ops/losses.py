@@ -233,7 +233,9 @@ def _binary(x: Node, target: Node, *weight: Node, mode: str) -> tuple[Node, Node
     )
 
 
-def _binary_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], mode: str) -> list[Node | None]:
+def _binary_gradient(
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], mode: str
+) -> list[Node | None]:
     x, target, *weight = inputs
     p, t = build.wide(x), build.wide(target)
     grad = share(build.wide(grads[0]), mode, x.shape, x.numel)

@@ -325,7 +325,9 @@ def multi_margin_loss(
         raise ValueError("only p == 1 and p == 2 supported")
     shape = input.layout.shape
     if len(shape) > 2 or not math.prod(shape[1:]):
-        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(shape)}")
+        raise RuntimeError(
+            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(shape)}"
+        )
     rows = shape[0] if len(shape) == 2 else 1
     if target.ndim > 1 or target.numel() != rows:
         raise RuntimeError(f"inconsistent target size, expected {rows} but got {list(target.layout.shape)}")
@@ -380,7 +382,9 @@ def multilabel_margin_loss(
     mode = reduction_mode(reduction, size_average, reduce)
     shape = input.layout.shape
     if len(shape) > 2 or not math.prod(shape[1:]):
-        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(shape)}")
+        raise RuntimeError(
+            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(shape)}"
+        )
     if target.layout.shape != shape:
         raise RuntimeError(f"inconsistent target size: {list(target.layout.shape)} for input of size: {list(shape)}")
     if target.dtype is not int64:

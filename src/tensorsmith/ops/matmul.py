@@ -105,9 +105,7 @@ def _check_matmul(a: Tensor, b: Tensor) -> None:
     check_dtype("matmul", a, b)
     m, n = a.layout.shape, b.layout.shape
     if not m or not n:
-        raise RuntimeError(
-            f"both arguments to matmul need to be at least 1D, but they are {len(m)}D and {len(n)}D"
-        )
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {len(m)}D and {len(n)}D")
     if len(m) == 1 and len(n) == 1:
         _check_dot("dot", a, b)
     elif m[-1] != (n[-2] if len(n) > 1 else n[0]):
@@ -232,7 +230,9 @@ def _pair(name: str, operator: Operator, check: Any, what: str, second: str, ali
 
 
 mm = _pair("mm", mm_operator, _check_mm, "The product of two matrices.", "mat2")
-bmm = _pair("bmm", bmm_operator, _check_bmm, "The products of two batches of matrices, (B, M, K) and (B, K, N).", "mat2")
+bmm = _pair(
+    "bmm", bmm_operator, _check_bmm, "The products of two batches of matrices, (B, M, K) and (B, K, N).", "mat2"
+)
 mv = _pair("mv", mv_operator, _check_mv, "The product of a matrix and a vector.", "vec")
 dot = _pair("dot", dot_operator, _check_dot, "The sum of the products of two vectors.", "tensor", ("vdot",))
 outer = _pair("outer", outer_operator, _check_outer, "All products of the elements of two vectors.", "vec2", ("ger",))

@@ -199,7 +199,12 @@ def vector_norm_of(x: Tensor, order: float, dim: Dim, keepdim: bool, dtype: DTyp
 
 
 def _vector_norm(
-    x: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None  # noqa: A002
+    x: Tensor,
+    ord: float = 2,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,  # noqa: A002
 ) -> Tensor:
     """(sum |x|^ord)^(1/ord) over axes; its limits for 0 and +-inf."""
     return vector_norm_of(need_tensor("linalg.vector_norm", x), float(ord), dim, keepdim, dtype)
@@ -210,12 +215,18 @@ public("reductions", name="vector_norm", namespace="linalg", method=False, out=T
 
 @public("reductions", out=True)
 def norm(
-    input: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, dtype: DType | None = None  # noqa: A002
+    input: Tensor,
+    p: Any = "fro",
+    dim: Dim = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,  # noqa: A002
 ) -> Tensor:
     """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2."""
     need_tensor("norm", input)
     if p == "nuc":
-        raise NotImplementedError("norm: the nuclear norm needs a singular value decomposition, which is not implemented")
+        raise NotImplementedError(
+            "norm: the nuclear norm needs a singular value decomposition, which is not implemented"
+        )
     if isinstance(p, str) and p != "fro":
         raise RuntimeError(f"norm(): p must be a number, 'fro' or 'nuc', got {p!r}")
     return vector_norm_of(input, 2.0 if p in ("fro", None) else float(p), dim, keepdim, dtype)

@@ -27,7 +27,9 @@ def _pad_constant(x: Node, value: Any, widths: tuple[tuple[int, int], ...]) -> N
     for axis, (first, extent) in enumerate(zip(before, x.shape)):
         if not first and not after[axis]:
             continue
-        place = build.reshape(x.graph.iota(padded.shape[axis]), [n if i == axis else 1 for i, n in enumerate(padded.shape)])
+        place = build.reshape(
+            x.graph.iota(padded.shape[axis]), [n if i == axis else 1 for i, n in enumerate(padded.shape)]
+        )
         here = (place >= first) & (place < first + extent)
         inside = here if inside is None else inside & here
     return padded if inside is None else build.where(inside, padded, build.cast(value, x.dtype, x.graph))
@@ -80,7 +82,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if value is not None and value != 0:
-        raise ValueError(f"Padding mode \"{mode}\" doesn't take in value argument")
+        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     for axis, (low, high) in enumerate(widths):
         extent = input.layout.shape[axis]
         most = extent - 1 if mode == "reflect" else extent if mode == "circular" else max(low, high)

@@ -37,7 +37,9 @@ def check_dtypes(fn: Fn, nodes: tuple[Any, ...]) -> None:
     kinds = {d.kind for d in dtypes}
     name = TABLE[fn].name
     if TABLE[fn].typing is Typing.INTEGER and "f" in kinds:
-        raise NotImplementedError(f'"{name}_cpu" not implemented for \'{next(d.name for d in dtypes if d.kind == "f")}\'')
+        raise NotImplementedError(
+            f"\"{name}_cpu\" not implemented for '{next(d.name for d in dtypes if d.kind == 'f')}'"
+        )
     if kinds == {"b"}:
         if fn is Fn.SUB:
             raise RuntimeError(

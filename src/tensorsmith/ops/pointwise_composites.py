@@ -1,5 +1,7 @@
-"""Elementwise operators composed of the scalar table: each is one kernel, and its gradient is derived from the composition
-(or given, where a limit has to be stated)."""
+"""Pointwise operators composed of rows of the scalar table: division with rounding, nan_to_num, round to decimals, fmax, ...
+
+Each is one kernel, and its gradient is derived from the composition (or given, where a limit has to be stated).
+"""
 
 from __future__ import annotations
 
@@ -115,15 +117,21 @@ _nan_in_place = InplaceOperation(_nan_operator)
 
 
 @public("pointwise", out=True)
-def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:  # noqa: A002
+def nan_to_num(
+    input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:  # noqa: A002
     """NaN as `nan` (0), infinities as given or as the largest finite numbers."""
-    return call(_nan_operator, (need_tensor("nan_to_num", input),), {"nan": nan or 0.0, "posinf": posinf, "neginf": neginf})
+    return call(
+        _nan_operator, (need_tensor("nan_to_num", input),), {"nan": nan or 0.0, "posinf": posinf, "neginf": neginf}
+    )
 
 
 inplace_method(
     "nan_to_num",
     lambda self, nan=None, posinf=None, neginf=None: _nan_in_place(self, nan=nan or 0.0, posinf=posinf, neginf=neginf),
 )
+
+
 @public("pointwise")
 def positive(input: Tensor) -> Tensor:  # noqa: A002
     """The tensor itself; bool is refused."""
@@ -175,7 +183,8 @@ def _with_decimals() -> None:
 
     public("pointwise", name="round", out=True)(round_)
     inplace_method(
-        "round", lambda self, *, decimals=0: plain_(self) if not decimals else _round_in_place(self, decimals=int(decimals))
+        "round",
+        lambda self, *, decimals=0: plain_(self) if not decimals else _round_in_place(self, decimals=int(decimals)),
     )
 
 
@@ -200,9 +209,7 @@ _DIVISIONS_IN_PLACE = {mode: InplaceOperation(operator, name="div_") for mode, o
 
 def _division(mode: str | None) -> Operator:
     if mode not in _DIVISIONS:
-        raise RuntimeError(
-            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{mode}'"
-        )
+        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{mode}'")
     return _DIVISIONS[mode]
 
 

@@ -78,7 +78,9 @@ def _triangle(name: str, lower: bool) -> None:
         return copy_array(np.stack(found).astype(np.int64), dtype)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Rows and columns of the {'lower' if lower else 'upper'} triangle of a (row, col) matrix, as (2, n)."
+    function.__doc__ = (
+        f"Rows and columns of the {'lower' if lower else 'upper'} triangle of a (row, col) matrix, as (2, n)."
+    )
     public("indexing", method=False, kind="library", differentiable=False)(function)
 
 
@@ -123,7 +125,9 @@ def searchsorted(
     if side is not None and side not in ("left", "right"):
         raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
-        raise RuntimeError("searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+        raise RuntimeError(
+            "searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
     if sorter is not None:
         sorted_sequence = sorted_sequence.gather(-1, sorter)
     return _search("searchsorted", sorted_sequence, input, right or side == "right", out_int32)

@@ -245,7 +245,7 @@ def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
 def _floating(name: str, dtype: DType | None) -> DType:
     dtype = dtype or get_default_dtype()
     if dtype.kind != "f":
-        raise RuntimeError(f'"{name}" not implemented for \'{dtype.name}\': it makes floating-point numbers')
+        raise RuntimeError(f"\"{name}\" not implemented for '{dtype.name}': it makes floating-point numbers")
     return dtype
 
 
@@ -309,7 +309,11 @@ def _like(name: str, make: Any) -> None:
     ) -> Tensor:  # fmt: skip
         source = need_tensor(name, input)
         return make(
-            source.layout.shape, dtype=dtype or source.dtype, device=device, requires_grad=requires_grad, generator=generator
+            source.layout.shape,
+            dtype=dtype or source.dtype,
+            device=device,
+            requires_grad=requires_grad,
+            generator=generator,
         )
 
     function.__name__ = function.__qualname__ = name
@@ -338,7 +342,7 @@ def _in_place(name: str, words: int, defaults: dict[str, float], check: Any = No
 
     def method(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         if self.dtype.kind != "f" and name != "bernoulli":
-            raise NotImplementedError(f'"{name}_" not implemented for \'{self.dtype.name}\'')
+            raise NotImplementedError(f"\"{name}_\" not implemented for '{self.dtype.name}'")
         unknown = set(kwargs) - set(defaults)
         if unknown or len(args) > len(defaults):
             raise TypeError(f"{name}_(): takes {list(defaults)}, got {args} {kwargs}")
@@ -350,7 +354,9 @@ def _in_place(name: str, words: int, defaults: dict[str, float], check: Any = No
         return operation(self, key, offset, *parameters)
 
     method.__name__ = method.__qualname__ = name + "_"
-    method.__doc__ = f"Write samples of the {name.replace('_', '-')} distribution ({', '.join(defaults)}) over this tensor."
+    method.__doc__ = (
+        f"Write samples of the {name.replace('_', '-')} distribution ({', '.join(defaults)}) over this tensor."
+    )
     inplace_method(name, method)
 
 
@@ -426,7 +432,11 @@ def normal(
 
 @public("random", method=True, kind="library", differentiable=False)
 def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None  # noqa: A002
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,  # noqa: A002
 ) -> Tensor:
     """Indices drawn with the probabilities that the rows of `input` are proportional to."""
     source = need_tensor("multinomial", input)

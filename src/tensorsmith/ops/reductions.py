@@ -1,4 +1,4 @@
-"""Reductions: sums, products, extremes, moments, norms and truth over axes.
+"""Reductions over axes: sums, products, means, counts, truth and logsumexp.
 
 Integers and bool add up in int64; float16 and bfloat16 are reduced in float32 and rounded once. NaN is passed on. A `dim` is
 an axis, several axes, or None for all; reduced axes are dropped unless `keepdim`."""
@@ -142,7 +142,6 @@ def nanmean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DTy
 def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:  # noqa: A002
     """How many elements are not zero, as int64."""
     return count_nonzero_operator(need_tensor("count_nonzero", input), axes=normalised(input, dim))
-
 
 
 # --- truth ------------------------------------------------------------------------------------------------------------

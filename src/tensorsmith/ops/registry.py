@@ -1,9 +1,9 @@
 """The table of public operators: every function users call, where it lives and what it is made of.
 
-    @public("reductions", inplace=False)
+    @public("reductions", out=True)
     def sum(input, dim=None, keepdim=False, *, dtype=None): ...
 
-makes `ts.sum` and `Tensor.sum`. The documentation page, `tensor.pyi` and the operator tests are generated from the table.
+makes `ts.sum` and `Tensor.sum`, both with `out=`. The documentation page and the stub files are generated from the table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Public:
 
     name:      as users write it, without namespace
     namespace: "" for `ts.name`, "nn.functional", "special", "linalg"
-    family:    the file it is documented with
+    family:    the section it is documented in; `ops/__init__.py` says in which files a family is
     method:    whether it is also `Tensor.name`
     inplace:   whether `name_` exists
     kind:      "kernel" (compiled by us), "view", "library" (a NumPy routine), "composite" (of other operators)

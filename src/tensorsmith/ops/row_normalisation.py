@@ -1,6 +1,6 @@
-"""Normalisation over rows and over channels.
+"""Normalisation over rows: layer_norm and rms_norm.
 
-layer_norm and rms_norm see the input as (rows, n), n the product of the normalised axes:
+Both see the input as (rows, n), n the product of the normalised axes:
 
     layer_norm:  mean m, centred variance v = mean (x - m)**2, h = (x - m) / sqrt(v + eps), y = h w + b
     rms_norm:    h = x / sqrt(mean x**2 + eps), y = h w
@@ -114,7 +114,9 @@ def _check(
     for parameter in parameters.values():
         if parameter is not None and parameter.dtype is not input.dtype:
             if not input.dtype.is_half:
-                raise RuntimeError(f"mixed dtype (CPU): expect parameter to have scalar type of {type_name(input.dtype)}")
+                raise RuntimeError(
+                    f"mixed dtype (CPU): expect parameter to have scalar type of {type_name(input.dtype)}"
+                )
             if parameter.dtype.name != "float32":
                 raise RuntimeError("mixed dtype (CPU): all the parameters must have the same type.")
 

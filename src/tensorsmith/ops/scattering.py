@@ -140,7 +140,13 @@ def _prepared(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, incl
 
 @public("indexing", kind="library", out=True)
 def scatter_reduce(
-    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True  # noqa: A002
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,  # noqa: A002
 ) -> Tensor:
     """A copy in which the values of src that meet at a place of dim are reduced: sum, prod, mean, amax or amin.
 
@@ -161,9 +167,7 @@ def scatter_reduce_(
     attrs = _prepared(self, dim, index, src, reduce, include_self)
     if index.layout.numel == 0:
         return self
-    return guarded(
-        "scatter_reduce_", lambda: _scatter_reduce_(self, index, src, **attrs), self, attrs["axis"], index
-    )
+    return guarded("scatter_reduce_", lambda: _scatter_reduce_(self, index, src, **attrs), self, attrs["axis"], index)
 
 
 inplace_method("scatter_reduce", scatter_reduce_)
@@ -185,7 +189,13 @@ def _spread(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 @public("indexing", kind="library", out=True)
 def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True  # noqa: A002
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,  # noqa: A002
 ) -> Tensor:
     """A copy in which slices of source that meet at a position of dim are reduced: prod, mean, amax or amin."""
     if reduce not in ("prod", "mean", "amax", "amin"):

@@ -23,7 +23,9 @@ from tensorsmith.tensor.tensor import Tensor
 
 def order(x: Node, axis: int, descending: bool) -> Node:
     """Positions that sort along an axis."""
-    return x.graph.add(Primitive.LIBRARY, (x,), name="argsort", axis=axis, descending=descending, shape=x.shape, dtype=int64)
+    return x.graph.add(
+        Primitive.LIBRARY, (x,), name="argsort", axis=axis, descending=descending, shape=x.shape, dtype=int64
+    )
 
 
 def _picked(x: Node, axis: int, descending: bool, start: int, length: int) -> tuple[Node, Node]:
@@ -207,7 +209,10 @@ def unique(
 
 @public("sorting", kind="library", differentiable=False)
 def unique_consecutive(
-    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None  # noqa: A002
+    input: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,  # noqa: A002
 ) -> Any:
     """The elements (or slices of an axis) without immediate repetitions."""
     values = host(need_tensor("unique_consecutive", input), "unique_consecutive")
@@ -235,5 +240,3 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     """Whether each element occurs among the test elements."""
     a, b = (host(x, "isin") if isinstance(x, Tensor) else np.asarray(x) for x in (elements, test_elements))
     return copy_array(np.isin(a, b, assume_unique=assume_unique, invert=invert))
-
-

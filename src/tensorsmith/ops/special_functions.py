@@ -64,7 +64,9 @@ def _polygamma(x: Node, n: int) -> Node:
     cotangent = m(Fn.COS, angle) / m(Fn.SIN, angle)
     slope = m(Fn.MUL, _horner(cotangent, _cotangent_derivative(n)), math.pi ** (n + 1))
     pole = m(Fn.LOGICAL_AND, reflected, m(Fn.EQ, x, m(Fn.FLOOR, x)))
-    return build.where(pole, math.inf if n % 2 else math.nan, build.where(reflected, value * (-1.0) ** n - slope, value))
+    return build.where(
+        pole, math.inf if n % 2 else math.nan, build.where(reflected, value * (-1.0) ** n - slope, value)
+    )
 
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730)

@@ -163,7 +163,12 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 
 @public("views", kind="view")
 def tensor_split(
-    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: int | None = None  # noqa: A002
+    input: Tensor,
+    indices_or_sections: Any = None,
+    dim: int = 0,
+    *,
+    indices: Any = None,
+    sections: int | None = None,  # noqa: A002
 ) -> tuple[Tensor, ...]:
     """`n` parts of nearly equal size along an axis, or the parts between given positions."""
     if not need_tensor("tensor_split", input).ndim:

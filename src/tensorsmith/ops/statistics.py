@@ -21,7 +21,11 @@ from tensorsmith.tensor.tensor import Tensor
 
 @public("statistics", kind="composite")
 def diff(
-    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None  # noqa: A002
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,  # noqa: A002
 ) -> Tensor:
     """Differences of neighbours along an axis, n times."""
     if not need_tensor("diff", input).ndim:
@@ -45,7 +49,9 @@ def _spacings(x: Tensor | None, dx: float, extent: int, axis: int, y: Tensor) ->
         return dx
     if x.ndim == 1 and y.ndim != 1:
         if x.layout.shape[0] != extent:
-            raise RuntimeError(f"There must be one `x` value for each sample point: got {x.layout.shape[0]} for {extent}")
+            raise RuntimeError(
+                f"There must be one `x` value for each sample point: got {x.layout.shape[0]} for {extent}"
+            )
         x = x.reshape(tuple(extent if i == axis else 1 for i in range(y.ndim)))
     last = normalise_axis(axis - y.ndim, x.ndim) if x.ndim >= y.ndim - axis else axis
     return diff(x, dim=last)
@@ -78,7 +84,11 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, d
 
 @public("statistics", kind="composite")
 def cov(
-    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None  # noqa: A002
+    input: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,  # noqa: A002
 ) -> Tensor:
     """The covariance matrix of variables in rows and observations in columns."""
     if need_tensor("cov", input).ndim > 2:
@@ -134,7 +144,12 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 def _quantiles(name: str, skip_nan: bool) -> None:
     def function(
-        input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"  # noqa: A002
+        input: Tensor,
+        q: Any,
+        dim: int | None = None,
+        keepdim: bool = False,
+        *,
+        interpolation: str = "linear",  # noqa: A002
     ) -> Tensor:
         x = need_tensor(name, input)
         if x.dtype.name not in ("float32", "float64"):
@@ -158,7 +173,11 @@ def _quantiles(name: str, skip_nan: bool) -> None:
         values = host(rows.detach(), name)
         nan = np.isnan(values).sum(-1, keepdims=True)
         size = rows.layout.shape[-1]
-        ranks = wanted.reshape(-1) * np.maximum(size - nan - 1, 0) if skip_nan else wanted.reshape(-1) * (size - 1) + 0.0 * nan
+        ranks = (
+            wanted.reshape(-1) * np.maximum(size - nan - 1, 0)
+            if skip_nan
+            else wanted.reshape(-1) * (size - 1) + 0.0 * nan
+        )
         if not skip_nan:
             ranks = np.where(nan > 0, size - 1, ranks)  # NaN sorts last, and the quantile of a row with NaN is NaN
         ranks = _rounded(ranks, interpolation)
@@ -256,7 +275,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 def _gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> list[Tensor]:  # noqa: A002
     """Estimates of the derivative along axes by central differences, one tensor an axis."""
     x = need_tensor("gradient", input)
-    axes = range(x.ndim) if dim is None else [normalise_axis(d, x.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+    axes = (
+        range(x.ndim) if dim is None else [normalise_axis(d, x.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+    )
     axes = list(axes)
     given = spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
     if len(given) != len(axes):
@@ -270,9 +291,7 @@ def _gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order
     for axis, step in zip(axes, given):
         extent = x.layout.shape[axis]
         if extent < edge_order + 1:
-            raise RuntimeError(
-                "gradient expected each dimension size to be at least edge_order+1"
-            )
+            raise RuntimeError("gradient expected each dimension size to be at least edge_order+1")
         results.append(_derivative(x, axis, extent, step, edge_order))
     return results
 
@@ -299,9 +318,11 @@ def _derivative(x: Tensor, axis: int, extent: int, step: Any, edge_order: int) -
     else:
         h: Any = 1.0 if step is None else step
         before = after = first = last = second = next_to_last = h
-    inner = at(2, extent - 2) * (before / (after * (before + after))) + at(1, extent - 2) * (
-        (after - before) / (before * after)
-    ) - at(0, extent - 2) * (after / (before * (before + after)))
+    inner = (
+        at(2, extent - 2) * (before / (after * (before + after)))
+        + at(1, extent - 2) * ((after - before) / (before * after))
+        - at(0, extent - 2) * (after / (before * (before + after)))
+    )
     if edge_order == 1:
         low, high = (at(1, 1) - at(0, 1)) / first, (at(extent - 1, 1) - at(extent - 2, 1)) / last
     else:
@@ -313,7 +334,7 @@ def _derivative(x: Tensor, axis: int, extent: int, step: Any, edge_order: int) -
 def _edge(a: Tensor, b: Tensor, c: Tensor, near: Any, far: Any) -> Tensor:
     """The one-sided derivative of second order at a, from b at distance near and c beyond at distance far."""
     return (
-        a * (-(2.0 * near + far) / (near * (near + far))) + b * ((near + far) / (near * far))
+        a * (-(2.0 * near + far) / (near * (near + far)))
+        + b * ((near + far) / (near * far))
         - c * (near / (far * (near + far)))
     )
-

@@ -72,7 +72,9 @@ _written("select_scatter", splitting.select, "one position of an axis")
 _written("diagonal_scatter", splitting.diagonal, "a diagonal")
 _written("as_strided_scatter", views.as_strided, "the elements of given strides")
 _written(
-    "slice_scatter", lambda x, dim=0, start=None, end=None, step=1: _slice(x, dim, start, end, step), "a slice of an axis"
+    "slice_scatter",
+    lambda x, dim=0, start=None, end=None, step=1: _slice(x, dim, start, end, step),
+    "a slice of an axis",
 )
 
 
@@ -114,29 +116,3 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     if r == 0:
         return input.new_empty((0,))
     return input[copy_array(rows)]
-
-
-def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
-    """Another shape over the same storage, which grows where it is too small; new elements hold anything."""
-    import ctypes
-
-    from tensorsmith.core.layout import layout_of
-    from tensorsmith.tensor.storage import Storage
-
-    if self.layout.tracked:
-        raise RuntimeError("cannot resize variables that require grad")
-    shape = views.sizes_of("resize_", sizes)
-    if any(n < 0 for n in shape):
-        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
-    layout = layout_of(self.layout.dtype, shape)
-    offset = self.ptr - self.storage.ptr
-    if layout.nbytes + offset > self.storage.nbytes:
-        storage = Storage(layout.nbytes + offset)
-        ctypes.memmove(storage.ptr, self.storage.ptr, self.storage.nbytes)
-        self.storage, self.ptr = storage, storage.ptr + offset
-    self.layout = layout
-    return self
-
-
-method()(resize_)
-method("resize_as_")(lambda self, other, memory_format=None: resize_(self, other.layout.shape))

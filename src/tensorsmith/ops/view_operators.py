@@ -27,11 +27,15 @@ def _expand(x: Node, shape: tuple[int, ...]) -> Node:
 
 def _expand_place(x: Strided, shape: tuple[int, ...]) -> Strided:
     lead = len(shape) - len(x.shape)
-    strides = tuple(0 if i < lead or (x.shape[i - lead] == 1 and n != 1) else x.strides[i - lead] for i, n in enumerate(shape))
+    strides = tuple(
+        0 if i < lead or (x.shape[i - lead] == 1 and n != 1) else x.strides[i - lead] for i, n in enumerate(shape)
+    )
     if lead:  # new leading axes of extent 1 get the stride they would have in memory
         known = list(strides)
         for i in range(lead - 1, -1, -1):
-            known[i] = known[i + 1] * shape[i + 1] if shape[i] == 1 and i + 1 < len(shape) else 0 if shape[i] != 1 else 1
+            known[i] = (
+                known[i + 1] * shape[i + 1] if shape[i] == 1 and i + 1 < len(shape) else 0 if shape[i] != 1 else 1
+            )
         strides = tuple(known)
     return Strided(shape, strides, x.offset)
 

@@ -65,7 +65,9 @@ def _as_dtype(x: Tensor, dtype: DType) -> Tensor:
     shape, strides = layout.shape, layout.strides
     if old != new:
         if not shape:
-            raise RuntimeError(f"self.dim() cannot be 0 to view {layout.dtype.name} as {dtype.name} (different element sizes)")
+            raise RuntimeError(
+                f"self.dim() cannot be 0 to view {layout.dtype.name} as {dtype.name} (different element sizes)"
+            )
         if strides[-1] != 1 and shape[-1] > 1:
             raise RuntimeError(
                 f"self.stride(-1) must be 1 to view {layout.dtype.name} as {dtype.name} (different element sizes), but got "
@@ -166,7 +168,9 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:  #
     if entry is not None:
         return entry(input)
     shape = input.layout.shape
-    chosen = range(len(shape)) if dim is None else [normalise_axis(a, len(shape)) for a in as_ints("squeeze", dim, "dim")]
+    chosen = (
+        range(len(shape)) if dim is None else [normalise_axis(a, len(shape)) for a in as_ints("squeeze", dim, "dim")]
+    )
     axes = tuple(a for a in sorted(set(chosen)) if a < len(shape) and shape[a] == 1)
     return run(squeeze_operator, input, (dim,), {"axes": axes})
 
@@ -259,7 +263,10 @@ public("views", name="broadcast_shapes", method=False, kind="view", differentiab
 
 @public("views", kind="view")
 def as_strided(
-    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None  # noqa: A002
+    input: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,  # noqa: A002
 ) -> Tensor:
     """Any shape, strides and offset over the storage of a tensor.
 
@@ -271,7 +278,9 @@ def as_strided(
     if len(shape) != len(strides):
         raise RuntimeError(f"mismatch in length of strides and shape: {list(strides)} and {list(shape)}")
     if any(s < 0 for s in strides) or any(n < 0 for n in shape):
-        raise RuntimeError(f"as_strided: negative sizes and strides are not supported, got {list(shape)}, {list(strides)}")
+        raise RuntimeError(
+            f"as_strided: negative sizes and strides are not supported, got {list(shape)}, {list(strides)}"
+        )
     itemsize = need_tensor("as_strided", input).itemsize
     current = input.storage_offset()
     offset = current if storage_offset is None else as_int("as_strided", storage_offset, "storage_offset")
@@ -286,9 +295,7 @@ def as_strided(
         return make_view(input, layout, offset - current)
     if offset < current or offset - current + layout.extent > input.layout.extent:
         raise NotImplementedError("as_strided: gradients of a view that leaves the tensor's own elements")
-    return view_of_base(
-        input, shape=shape, strides=strides, offset=offset - current, base_strides=input.layout.strides
-    )
+    return view_of_base(input, shape=shape, strides=strides, offset=offset - current, base_strides=input.layout.strides)
 
 
 # --- least ranks ------------------------------------------------------------------------------------------------------

@@ -320,7 +320,9 @@ class Fusion:
         except NeedsBuffer:
             return False
         shape = matmul.shape
-        return all(n == 1 or s == 0 for n, s in zip(shape[:-1], seen.strides)) and (shape[-1] == 1 or seen.strides[-1] == 1)
+        return all(n == 1 or s == 0 for n, s in zip(shape[:-1], seen.strides)) and (
+            shape[-1] == 1 or seen.strides[-1] == 1
+        )
 
     def run(self) -> list[Group]:
         """Analyse until nothing more has to be materialised."""
@@ -358,7 +360,9 @@ class Fusion:
             Walk(self.materialised, self.place, group).start(node)
             if group.reduce_axis is None:
                 group.domain = root_domain(node)
-            elif root_domain(node) != group.domain and not is_row_result(root_domain(node), group.domain, group.reduce_axis):
+            elif root_domain(node) != group.domain and not is_row_result(
+                root_domain(node), group.domain, group.reduce_axis
+            ):
                 raise NeedsBuffer(next(n for n in group.visited if n.op is Primitive.REDUCE))
             home = self.join(groups, group, made_by)
             if home is None:

@@ -165,6 +165,10 @@ class Tensor:
         return CPU
 
     @property
+    def is_cpu(self) -> bool:
+        return True
+
+    @property
     def is_cuda(self) -> bool:
         return False
 

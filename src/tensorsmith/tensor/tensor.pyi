@@ -103,6 +103,8 @@ class Tensor:
     @property
     def device(self) -> Device: ...
     @property
+    def is_cpu(self) -> builtins.bool: ...
+    @property
     def is_cuda(self) -> builtins.bool: ...
     def is_contiguous(self) -> builtins.bool:
         """Whether elements lie in row-major order without gaps."""
@@ -428,6 +430,8 @@ class Tensor:
         """Write samples of the exponential distribution (lambd) over this tensor."""
     def fill_(self, value: Any) -> Tensor:
         """Write one value everywhere."""
+    def fill_diagonal_(self, fill_value: builtins.float, wrap: builtins.bool = False) -> Tensor:
+        """Write a number over the elements whose indices are all equal; with `wrap` the diagonal of a tall matrix starts again."""
     def fix(self) -> Tensor:
         """trunc(input): IEEE 754, one operation"""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
@@ -923,7 +927,8 @@ class Tensor:
         """Under the shape of another tensor."""
     def resize_(self, *sizes: Any, memory_format: Any = None) -> Tensor:
         """Another shape over the same storage, which grows where it is too small; new elements hold anything."""
-    def resize_as_(self, other: Any, memory_format: Any = None) -> Tensor: ...
+    def resize_as_(self, other: Tensor, memory_format: Any = None) -> Tensor:
+        """`resize_` to the shape of another tensor."""
     def resolve_conj(self) -> Tensor:
         """The conjugate of a real tensor: the tensor itself."""
     def resolve_neg(self) -> Tensor:
@@ -1061,6 +1066,8 @@ class Tensor:
     def square_(self) -> Tensor: ...
     def squeeze(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
         """Without the axes of extent 1, or without those of `dim` that have extent 1."""
+    def squeeze_(self, *args: Any, **keywords: Any) -> Tensor:
+        """This tensor becomes its own `squeeze`. Only without gradients."""
     def std(
         self,
         dim: Any = None,
@@ -1082,10 +1089,16 @@ class Tensor:
         """Summed over the axes along which `size` was broadcast: the inverse of expand."""
     def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Axes dim0 and dim1 exchanged."""
+    def swapaxes_(self, *args: Any, **keywords: Any) -> Tensor:
+        """This tensor becomes its own `swapaxes`. Only without gradients."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Axes dim0 and dim1 exchanged."""
+    def swapdims_(self, *args: Any, **keywords: Any) -> Tensor:
+        """This tensor becomes its own `swapdims`. Only without gradients."""
     def t(self) -> Tensor:
         """The transpose of a matrix; vectors and zero-dim tensors as they are."""
+    def t_(self, *args: Any, **keywords: Any) -> Tensor:
+        """This tensor becomes its own `t`. Only without gradients."""
     def take(self, index: Tensor, *, out: Any = None) -> Tensor:
         """Elements of the flattened tensor, in the shape of the index."""
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
@@ -1131,6 +1144,8 @@ class Tensor:
         """The sum of the diagonal of a matrix."""
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Axes dim0 and dim1 exchanged."""
+    def transpose_(self, *args: Any, **keywords: Any) -> Tensor:
+        """This tensor becomes its own `transpose`. Only without gradients."""
     def tril(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
         """The lower triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
     def tril_(self, diagonal: Any = 0) -> Tensor: ...
@@ -1143,6 +1158,8 @@ class Tensor:
     def trunc(self) -> Tensor:
         """trunc(input): IEEE 754, one operation"""
     def trunc_(self) -> Tensor: ...
+    def type(self, dtype: DType | str | None = None, non_blocking: builtins.bool = False) -> Any:
+        """In a dtype; without one, the name of its type: "tensorsmith.FloatTensor". Such a name stands for its dtype too."""
     def type_as(self, other: Tensor) -> Tensor:
         """In the dtype of another tensor."""
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -1174,6 +1191,8 @@ class Tensor:
         """Parts of a given size along an axis, or of the sizes given in a list, which must add up to the extent."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """With a new axis of extent 1 at `dim`."""
+    def unsqueeze_(self, *args: Any, **keywords: Any) -> Tensor:
+        """This tensor becomes its own `unsqueeze`. Only without gradients."""
     def var(
         self,
         dim: Any = None,

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from spec_runner import check, machines, run, spec_oracle
+from spec_runner import check, extent_of, machines, run, spec_oracle
 
 from tensorsmith.core import dtypes
 from tensorsmith.kernels.canonical import canonicalize
@@ -68,6 +68,50 @@ def test_softmax_keeps_its_exponentials():
     """The exponential is computed in one pass only: the third pass reads it back from the output."""
     assert plan_passes(canonicalize(softmax(8, 1000, 1)).structure).stash == (3, 0, 1)
     assert plan_passes(canonicalize(layer_norm(8, 1000)).structure).stash is None
+
+
+@EACH_MACHINE
+@pytest.mark.parametrize("dtype", [f32, dtypes.float64, dtypes.bfloat16, dtypes.uint8, dtypes.int64], ids=str)
+@pytest.mark.parametrize("shape", [(8, 2), (100, 3), (33, 16), (70, 17), (20, 40), (130, 64)])
+def test_short_rows(shape, dtype, on):
+    """Rows shorter than vectors, rows left over, groups of columns that overlap; an output along the row and two per row."""
+    rows, columns = shape
+    compute = f32 if dtype is dtypes.bfloat16 else dtype
+    body = [load(0, dtype)]
+    if compute is not dtype:
+        body.append(Instr(Kind.CAST, compute, (0,)))
+    x = len(body) - 1
+    body += [
+        reduce("max", x, compute), apply(Fn.SUB, x + 1, x, dtype=compute), reduce("sum", x + 2, compute),
+        reduce("argmin", x, dtypes.int64),
+    ]  # fmt: skip
+    dense, row = Operand(dtype, (columns, 1)), (1, 0)
+    outputs = [Store(Operand(compute, (columns, 1)), x + 2), Store(Operand(compute, row), x + 3, row=True),
+               Store(Operand(dtypes.int64, row), x + 4, row=True)]  # fmt: skip
+    spec = KernelSpec(shape, 1, (dense,), tuple(body), tuple(outputs), name="short_rows")
+    values = np.random.default_rng(3).integers(0, 9, rows * columns)
+    if columns <= 40:
+        assert lower(spec, on).schedule == "row short"
+    check(spec, [values.astype(dtype.numpy)], on=on)
+    check(spec, [values.astype(dtype.numpy)], on=on, at_end=False)
+
+
+@EACH_MACHINE
+@pytest.mark.parametrize("dtype", [f32, dtypes.float64, dtypes.bfloat16, dtypes.bool_], ids=str)
+@pytest.mark.parametrize("shape", [(64, 3), (3000, 3), (200, 17), (2, 100, 24), (70, 200)])
+def test_narrow_rows(shape, dtype, on):
+    """A bias that repeats and a column that is spread, over rows of few elements."""
+    outer = (0,) * (len(shape) - 2)
+    dense, bias = Operand(dtype, contiguous(*shape)), Operand(dtype, (*outer, 0, 1))
+    column = Operand(dtype, (*contiguous(*shape[:-1]), 0) if shape[-1] <= 24 else (0,) * len(shape))
+    body = (load(0, dtype), load(1, dtype), load(2, dtype), apply(Fn.MAXIMUM, 0, 1, dtype=dtype),
+            apply(Fn.MINIMUM, 3, 2, dtype=dtype))  # fmt: skip
+    spec = KernelSpec(shape, None, (dense, bias, column), body, (Store(dense, 4),), name="narrow")
+    assert lower(spec, on).schedule == "narrow"
+    generator = np.random.default_rng(4)
+    fill = [generator.integers(0, 9, extent_of(o, shape)[0]).astype(dtype.numpy) for o in spec.inputs]
+    check(spec, fill, on=on)
+    check(spec, fill, on=on, at_end=False)
 
 
 @EACH_MACHINE
@@ -252,13 +296,15 @@ def test_other_sizes_and_ranks_share_kernels():
         body = (load(0), load(1), apply(Fn.SUB, 1, 0))
         return KernelSpec(shape, None, (dense, row), body, (Store(dense, 2),), name="bias")
 
-    lower(bias(4, 5))
-    lower(softmax(4, 5, 1))
-    lower(softmax(4, 5, 0))
+    for shape in ((4, 5), (100, 5)):  # few rows, and many narrow ones, which have schedules of their own
+        lower(bias(*shape))
+        lower(softmax(*shape, 1))
+        lower(softmax(*shape, 0))
     before = compiled_kernels()
     for shape in ((6, 7), (3, 4, 5), (2, 3, 4, 5, 6), (4096, 768)):
         lower(bias(*shape))
-    lower(softmax(100, 3000, 1))
+    for rows, columns in ((100, 3000), (3000, 7), (500, 40)):
+        lower(softmax(rows, columns, 1))
     lower(softmax(100, 3000, 0))
     assert compiled_kernels() == before
     start = time.perf_counter()

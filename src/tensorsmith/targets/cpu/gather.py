@@ -2,6 +2,7 @@
 
     rows      no index varies along the innermost axis and both sides are consecutive there: the indices are read once
               per row, which is moved (or added) as vectors
+    vectors   indices and `other` are consecutive: indices are checked a vector at a time, elements moved without a branch
     elements  anything else: one element at a time
 
 A scatter's chunks own disjoint destinations: blocks of an axis along which the table has a stride. Constant words: n,
@@ -40,7 +41,7 @@ class IndexStructure:
     mode: str
     dtype: DType
     indices: tuple[tuple[DType, bool], ...]  # dtype and wrap of each index
-    rows: bool
+    way: str  # rows, vectors or elements
 
 
 class _IndexKernel:
@@ -57,6 +58,7 @@ class _IndexKernel:
         self.element = memory_element(structure.dtype)
         self.lanes = Lanes(f, max(machine.vector_bytes // max(structure.dtype.itemsize, 2), 2), machine)
         self.one = Lanes(f, 1, machine)
+        self.wide = Lanes(f, max(machine.vector_bytes // 8, 2), machine)
         self.sizes = [self._constant(_HEADER + 2 * k) for k in range(count)]
         self.steps = [self._constant(_HEADER + 2 * k + 1) for k in range(count)]
 
@@ -77,8 +79,10 @@ class _IndexKernel:
         axis_table = f.offset("%args", 8 * (self.launch_words + 1 + inner_at + self.operands))
         odometer = Odometer(f, axis_table, axes, self.operands)
         with odometer.walk(first, last, "points of the outer axes") as offsets:
-            if self.structure.rows:
+            if self.structure.way == "rows":
                 self._row(offsets, low, high)
+            elif self.structure.way == "vectors":
+                self._vectors(offsets, low, high)
             else:
                 self._elements(offsets, low, high)
         return f
@@ -136,6 +140,42 @@ class _IndexKernel:
 
             f.branch(inside, move, lambda: self._report(here[-1]))
 
+    def _vectors(self, offsets: list[str], low: Value, high: Value) -> None:
+        """Vectors of elements whose indices are all in range; a vector with one that is not, and the rest, one by one."""
+        f, wide = self.f, self.wide
+        end = f.add(low, f.round_down(f.sub(high, low), wide.count))
+        lanes_apart = wide.op("mul", "i64", wide.iota("i64"), wide.splat("i64", str(self.inner[0])))
+        with f.loop(low, end, wide.count, name=f"{wide.count} elements") as loop:
+            first = f.add(offsets[0], f.mul(loop.index, self.inner[0]))
+            place = wide.op("add", "i64", lanes_apart, wide.splat("i64", str(first)))
+            outside = ""
+            for k, (dtype, wrap) in enumerate(self.structure.indices):
+                kind = "i64" if dtype.itemsize == 8 else "i32"
+                start = f.offset(self.addresses[1 + k], offsets[1 + k])
+                loaded = wide.load(kind, f.offset(start, f.mul(loop.index, dtype.itemsize)))
+                index = wide.convert("sext", kind, "i64", loaded)
+                size = wide.splat("i64", str(self.sizes[k]))
+                if wrap:
+                    negative = wide.compare("slt", "i64", index, wide.constant("i64", 0))
+                    index = wide.select(negative, "i64", wide.op("add", "i64", index, size), index)
+                faulty = wide.compare("uge", "i64", index, size)
+                outside = wide.op("or", "i1", outside, faulty) if outside else faulty
+                step = wide.op("mul", "i64", index, wide.splat("i64", str(self.steps[k])))
+                place = wide.op("add", "i64", place, step)
+            here = f.offset(self.addresses[-1], offsets[-2])
+
+            def moved() -> None:
+                # Single loads: gather instructions are no faster, and wait for their slowest element.
+                for lane in range(wide.count):
+                    there = f.offset(self.addresses[0], wide.extract("i64", place, lane))
+                    other = f.offset(here, f.mul(f.add(loop.index, lane), size_of(self.element)))
+                    self._move(self.one, there, other, 0, None)
+
+            f.branch(
+                wide.any(outside), lambda: self._elements(offsets, loop.index, f.add(loop.index, wide.count)), moved
+            )
+        self._elements(offsets, end, high)
+
     def _move(self, lanes: Lanes, there: str, here: str, index: Value, mask: str | None) -> None:
         """Move (or add) one vector between the table (`there`) and the other operand (`here`)."""
         f = self.f
@@ -175,7 +215,9 @@ def lower_index(spec: IndexSpec, machine: Machine | None = None) -> LoweredKerne
     extents, strides = arrange(spec.domain, columns, [len(columns) - 2] if spec.mode == "gather" else [])
     indexed = any(operand[-1] for operand in strides[1:-2])
     rows = not indexed and strides[0][-1] == 1 and strides[-2][-1] == 1 and extents[-1] > 1
-    structure = IndexStructure(spec.mode, spec.dtype, tuple((i.operand.dtype, i.wrap) for i in spec.indices), rows)
+    consecutive = all(operand[-1] == 1 for operand in strides[1:-1])
+    way = "rows" if rows else "vectors" if consecutive and indexed else "elements"
+    structure = IndexStructure(spec.mode, spec.dtype, tuple((i.operand.dtype, i.wrap) for i in spec.indices), way)
     key = (structure, machine)
     kernel = _kernels.get(key)
     if kernel is None:
@@ -236,7 +278,7 @@ def _partition(
 
 
 def _compile(structure: IndexStructure, machine: Machine) -> CompiledKernel:
-    symbol = f"kernel_{structure.mode}_{'rows' if structure.rows else 'elements'}"
+    symbol = f"kernel_{structure.mode}_{structure.way}"
     emitter = _IndexKernel(structure, machine, symbol)
     function = emitter.build()
     text = module_text([function])

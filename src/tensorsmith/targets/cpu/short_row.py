@@ -36,7 +36,8 @@ from tensorsmith.targets.cpu.transpose import join, transpose_pieces
 from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 7
-MOST_COLUMNS = 48  # elements of a row; the stack holds so many columns of every operand brought there
+MOST_COLUMNS = 64  # elements of a row; the stack holds so many columns of every operand brought there
+_MOST_MOVED_BACK = 40  # the same for kernels that write whole rows, and for sums, which need little else
 _LEAST_ROWS = 8
 _PADDING = 5  # columns that keep those of several operands from falling into the same places of the cache
 _KEEP_COST = 20  # a value of at least this many instructions is kept for later passes
@@ -44,7 +45,10 @@ _KEEP_COST = 20  # a value of at least this many instructions is kept for later 
 
 def fits(canonical: Canonical) -> bool:
     """Whether a kernel has short rows and enough of them."""
-    return 1 < canonical.reduce_extent <= MOST_COLUMNS and canonical.extents[-1] >= _LEAST_ROWS
+    structure = canonical.structure
+    sums = all(instr.reduction == "sum" for instr in structure.body if instr.kind is Kind.REDUCE)
+    most = _MOST_MOVED_BACK if sums or not all(structure.rows) else MOST_COLUMNS
+    return 1 < canonical.reduce_extent <= most and canonical.extents[-1] >= _LEAST_ROWS
 
 
 def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, int]:

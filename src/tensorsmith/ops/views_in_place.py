@@ -1,0 +1,68 @@
+"""A tensor itself in another shape: `unsqueeze_`, `squeeze_`, `t_`, `transpose_`, `resize_` and their kin.
+
+The memory stays what and where it is; only the layout of this tensor changes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from tensorsmith.core.layout import layout_of
+from tensorsmith.ops import transposing, views
+from tensorsmith.ops.registry import inplace_method, method
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _laid_out_anew(name: str, view: Callable[..., Tensor]) -> None:
+    def function(self: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        if self.layout.tracked or modes.tracer is not None:
+            raise NotImplementedError(
+                f"{name}_() of a tensor that requires a gradient or inside a compiled function; use {name}(), a view"
+            )
+        self.layout = view(self, *args, **keywords).layout
+        self.storage.version += 1
+        return self
+
+    function.__name__ = function.__qualname__ = f"{name}_"
+    function.__doc__ = f"This tensor becomes its own `{name}`. Only without gradients."
+    inplace_method(name, function)
+
+
+_VIEWS: dict[str, Callable[..., Tensor]] = {
+    "unsqueeze": views.unsqueeze,
+    "squeeze": views.squeeze,
+    "t": transposing.t,
+    "transpose": transposing.transpose,
+    "swapaxes": transposing.transpose,
+    "swapdims": transposing.transpose,
+}
+for _name, _view in _VIEWS.items():
+    _laid_out_anew(_name, _view)
+
+
+@method()
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Another shape over the same storage, which grows where it is too small; new elements hold anything."""
+    if self.layout.tracked:
+        raise RuntimeError("cannot resize variables that require grad")
+    shape = views.sizes_of("resize_", sizes)
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    layout = layout_of(self.layout.dtype, shape)
+    offset = self.ptr - self.storage.ptr
+    if layout.nbytes + offset > self.storage.nbytes:
+        storage = Storage(layout.nbytes + offset)
+        ctypes.memmove(storage.ptr, self.storage.ptr, self.storage.nbytes)
+        self.storage, self.ptr = storage, storage.ptr + offset
+    self.layout = layout
+    return self
+
+
+@method()
+def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
+    """`resize_` to the shape of another tensor."""
+    return resize_(self, other.layout.shape)
