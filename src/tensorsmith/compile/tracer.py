@@ -20,9 +20,10 @@ from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.eager import dispatch, fast
 from tensorsmith.eager.entries import elementwise_strides
-from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry, view_value, written_value
+from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry
 from tensorsmith.eager.operator import Kind, Operation, scalar_dtype
 from tensorsmith.eager.record import recorder
+from tensorsmith.eager.view_history import view_value, written_value
 from tensorsmith.ir.build import full
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, copy_into
 from tensorsmith.tensor.modes import modes

@@ -241,7 +241,7 @@ def _raw_key(layout: Any, index: Any, kind: type) -> tuple | None:
         if start.__class__ in _PLAIN and stop.__class__ in _PLAIN and step.__class__ in _PLAIN:
             return _FIRST, layout, start, stop, step
         return None
-    if kind is int:
+    if kind is int or index is None or index is Ellipsis:
         return _FIRST, layout, index
     if kind is not tuple:
         return None

@@ -272,7 +272,7 @@ def as_strided(
 
     Raises RuntimeError where that would leave the storage. Gradients flow where the tensor covers its memory without gaps.
     """
-    from tensorsmith.eager.inplace import view_of_base
+    from tensorsmith.eager.view_history import view_of_base
 
     shape, strides = as_ints("as_strided", size, "size"), as_ints("as_strided", stride, "stride")
     if len(shape) != len(strides):

@@ -49,7 +49,7 @@ def integer_quotient(context: Context, dtype: DType, x: str, y: str, floor: bool
     lanes, element = context.lanes, element_of(dtype)
     zero_constant = lanes.constant(element, 0)
     safe, zero, minus = _safe_divisor(context, dtype, x, y)
-    quotient = lanes.op("sdiv" if dtype.kind == "i" else "udiv", element, x, safe)
+    quotient = _quotient(lanes, dtype, x, safe)
     remainder = lanes.op("sub", element, x, lanes.op("mul", element, quotient, safe))
     if dtype.kind == "i":
         quotient = lanes.select(minus, element, lanes.op("sub", element, zero_constant, x), quotient)
@@ -65,6 +65,22 @@ def integer_quotient(context: Context, dtype: DType, x: str, y: str, floor: bool
         lanes.select(zero, element, zero_constant, quotient),
         lanes.select(zero, element, zero_constant, remainder),
     )
+
+
+def _quotient(lanes: Lanes, dtype: DType, x: str, y: str) -> str:
+    """x / y truncated, y not 0 nor (signed) -1; up to four bytes in floats, where no rounding reaches a whole number.
+
+    Where x / y is not whole, it lies at least 1 / |y| from the next whole number q. With |q y| < 2**b that is more than
+    |q| / 2**b, and half a unit in the last place of q is less, as the float has more than b digits.
+    """
+    element, signed = element_of(dtype), dtype.kind == "i"
+    if dtype.itemsize > 4:
+        return lanes.op("sdiv" if signed else "udiv", element, x, y)
+    floating, wide = ("float", "i32") if dtype.itemsize <= 2 else ("double", element)
+    a, b = (lanes.convert("sitofp" if signed else "uitofp", element, floating, v) for v in (x, y))
+    ratio = lanes.op("fdiv", floating, a, b)
+    whole = lanes.convert("fptosi" if signed or wide != element else "fptoui", floating, wide, ratio)
+    return lanes.convert("trunc", wide, element, whole)
 
 
 def left_shift(context: Context, dtype: DType, args: Sequence[str]) -> str:

@@ -1,0 +1,158 @@
+"""History through views: what a write through a view means for the base, and for every other view of it.
+
+After a write through a view the base gets a `CopySlices` node: the gradient inside the view goes through the write, outside it
+goes on unchanged. Views derive their node anew from the base when they are next asked. One data structure serves here and in
+`compile/`, where writes become values: the view's geometry (shape, strides, offset in elements) relative to its base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorsmith.autograd.node import (
+    Node,
+    gradient_edge,
+    set_rebase_rule,
+    set_view_node_rule,
+)
+from tensorsmith.core.dtypes import int64
+from tensorsmith.core.layout import Layout
+from tensorsmith.core.views import Strided, covers_once
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node as Value
+from tensorsmith.ir.graph import Primitive
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _rebase_view(target: Tensor, node: Node, number: int) -> None:
+    """Make `node` the history of the base of a view that was just written."""
+    base = target.base
+    assert base is not None
+    edge = gradient_edge(base)
+    base.node = CopySlices(edge, node, number, base.layout, geometry_of(target))
+    base.output_number = 0
+    base.layout = base.layout.with_tracking(True)
+    target.layout = target.layout.with_tracking(True)
+    target.node = None
+    target.stamp = -1
+
+
+def geometry_of(view: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Shape, strides and offset (elements) of a view relative to its base."""
+    assert view.base is not None
+    offset = (view.ptr - view.base.ptr) // view.layout.dtype.itemsize
+    return view.layout.shape, view.layout.strides, offset
+
+
+def view_value(base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+    """The elements of a view, from the value of its base."""
+    flat = _memory_order(base, base_strides)
+    return flat.graph.add(Primitive.AS_STRIDED, (flat,), shape=shape, strides=strides, offset=offset)
+
+
+def _memory_order(base: Value, base_strides: tuple[int, ...]) -> Value:
+    """The base with its axes in the order of memory, so that it is contiguous as a value."""
+    if not covers_once(Strided(base.shape, base_strides)):
+        raise NotImplementedError(
+            f"the gradient through a view of a tensor with gaps in memory (shape {base.shape}, strides {base_strides})"
+        )
+    order = sorted(range(base.ndim), key=lambda i: (-base_strides[i], i) if base.shape[i] != 1 else (0, i))
+    return build.permute(base, order)
+
+
+def written_value(base: Value, value: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+    """The base with the elements of a view replaced."""
+    flat = _memory_order(base, base_strides)
+    order_shape = flat.shape
+    graph = base.graph
+    index: Value | None = None
+    for axis, (extent, stride) in enumerate(zip(shape, strides)):
+        if extent == 1:
+            continue
+        step = build.reshape(graph.iota(extent) * stride, [extent if i == axis else 1 for i in range(len(shape))])
+        index = step if index is None else index + step
+    positions = build.broadcast_to(index if index is not None else build.full(graph, (1,) * len(shape), 0, int64), shape)
+    numel = value.numel
+    positions = build.reshape(positions + offset, (numel,))
+    linear = build.reshape(flat, (flat.numel,))
+    written = graph.add(Primitive.PUT, (linear, positions, build.reshape(value, (numel,))), axis=0, reduce="set")
+    back = build.reshape(written, order_shape)
+    order = sorted(range(base.ndim), key=lambda i: (-base_strides[i], i) if base.shape[i] != 1 else (0, i))
+    inverse = [order.index(i) for i in range(base.ndim)]
+    return build.permute(back, inverse)
+
+
+view_of_base = Operator("view_of_base", view_value, node_name="AsStrided", shares=True)
+write_view = Operator("write_view", written_value, node_name="CopySlices")
+
+
+class CopySlices(Node):
+    """A write through a view: the gradient inside the view goes through the write, outside it goes on unchanged."""
+
+    __slots__ = ("write", "number", "layout", "geometry")
+
+    def __init__(
+        self, base_edge: tuple[Node, int] | None, write: Node, number: int, layout: Layout, geometry: tuple
+    ) -> None:
+        super().__init__((base_edge, *write.edges[1:]))
+        self.write = write
+        self.number = number
+        self.layout = layout
+        self.geometry = geometry
+
+    def name(self) -> str:
+        return "CopySlices"
+
+    def release(self) -> None:
+        self.write.release()
+
+    def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        grad = grads[0]
+        if grad is None:
+            return [None] * len(self.edges)
+        shape, strides, offset = self.geometry
+        keywords = dict(shape=shape, strides=strides, offset=offset, base_strides=self.layout.strides)
+        inner = view_of_base(grad, **keywords)
+        through: list[Tensor | None] = [None] * self.write.output_count
+        through[self.number] = inner
+        first, *rest = self.write.apply(through)
+        if self.edges[0] is None:
+            return [None, *rest]
+        outside = write_view(grad, first if first is not None else _zeros(inner), **keywords)
+        return [outside, *rest]
+
+
+copy_of = Operator("copy_of", lambda x: x.graph.add(Primitive.CAST, (x,), dtype=x.dtype), pointwise=True)
+_zeros_like = Operator("zeros_of", lambda x: build.full(x.graph, x.shape, 0, x.dtype))
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    return _zeros_like(tensor)
+
+
+def _derive(view: Tensor) -> None:
+    """Set `view.node` to the view as taken from its base now."""
+    base = view.base
+    assert base is not None
+    pending = view.stamp < 0
+    view.stamp = view.storage.version
+    if not base.layout.tracked:
+        if pending:  # its history was the base's, which has been detached since
+            view.node, view.layout = None, view.layout.with_tracking(False)
+        return
+    shape, strides, offset = geometry_of(view)
+    with_grad = modes.grad
+    modes.grad = True
+    try:
+        fresh = view_of_base(base, shape=shape, strides=strides, offset=offset, base_strides=base.layout.strides)
+    finally:
+        modes.grad = with_grad
+    view.node = fresh.node
+    view.output_number = fresh.output_number
+    view.layout = view.layout.with_tracking(True)
+
+
+set_view_node_rule(_derive)
+set_rebase_rule(_rebase_view)
