@@ -16,7 +16,7 @@ from tensorsmith.runtime import profiler
 Entry = Callable[..., Any]
 
 FAST: dict[tuple, Entry] = {}
-MOST_ENTRIES = 16384
+MOST_ENTRIES = 4096
 NUMBERS: frozenset[type] = frozenset({float, int, bool})  # classes of operands that are run-time scalars
 
 tracing = 0  # how many threads trace

@@ -32,11 +32,14 @@ _COLUMN_BLOCK_BYTES = 8 << 20  # packed panels of B stay in the last-level cache
 _CHUNK_FLOPS = 4e6  # about 40 us of work: below that a second thread gains nothing
 _CHUNK_BYTES = 1 << 20  # the same for kernels that only read memory
 _STREAM_BYTES = 256 << 10  # a B that leaves the first-level cache is read in the order it lies in memory
+_STREAM_BATCHED_ROWS = 2  # rows of a batch up to which many small B are read like a large one
 _PREFETCH_BYTES = 1 << 20  # a B that leaves the second-level cache
 _DOT_BLOCK_BYTES = 512 << 10  # columns of B that every tile of rows reads from the second-level cache
 _FEW_ROWS = 8
 _DOT_ROWS = 128  # most rows for which reading B where it lies beats packing it,
 _DOT_DEPTH = 256  # where K is long enough to hide the sums over lanes
+_FEW_COLUMNS = 3  # of a transposed B: hardly any of a panel would be used
+_FEW_COLUMNS_DEPTH = 64
 _STREAM_COLUMNS = 2048  # a chunk reads whole pages of B's rows
 _COPY_PADDING = 64  # bytes that keep copied rows from falling into the same cache sets
 _ALIGNMENT = 64
@@ -146,10 +149,12 @@ def plan_matmul(
         p = _Problem(p.batch, 1, p.M, K, p.b_batch, K, p.b_k, p.a_batch, p.a_k, p.a_row, p.c_batch, p.M)
         operands = ("B", "A", "C")
     few = p.M <= _FEW_ROWS or (p.M <= _DOT_ROWS and p.K >= _DOT_DEPTH and not pieces.converts)
+    few = few or (p.N <= _FEW_COLUMNS and p.K >= _FEW_COLUMNS_DEPTH and not pieces.converts)
     if few and p.b_k == 1 and (p.b_column != 1 or p.N == 1) and p.a_k == 1 and K > 0:
         return _plan_rows(pieces, p, "dot", operands, has_bias, function, accumulate)
-    large = p.K * p.N * pieces.storage_size >= _STREAM_BYTES
-    if p.M <= gemm_stream.MAX_ROWS and p.b_column == 1 and large and not pieces.converts:
+    batches = p.batch if p.b_batch and p.M <= _STREAM_BATCHED_ROWS else 1
+    large = batches * p.K * p.N * pieces.storage_size >= _STREAM_BYTES
+    if p.M <= gemm_stream.MAX_ROWS[pieces.machine.name] and p.b_column == 1 and large and not pieces.converts:
         return _plan_rows(pieces, p, "stream", operands, has_bias, function, accumulate)
     return _plan_blocks(pieces, p, operands, has_bias, function, accumulate)
 

@@ -16,18 +16,19 @@ from tensorsmith.targets.cpu.gemm_epilogue import apply
 from tensorsmith.targets.cpu.gemm_tile import Rows
 from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
 
-MAX_ROWS = 8
+MAX_ROWS = {"avx512": 16, "avx2": 8, "generic": 8}  # sums of one vector of every row stay in registers
 WORDS = (
     "K", "N", "units", "units_per_chunk", "column_parts", "part_columns",
     "a_batch", "a_row", "a_k", "b_batch", "b_k", "c_batch", "c_row", "accumulate",
 )  # fmt: skip
 
 # Rows of C -> (rows of B taken at a time, vectors of columns at a time), measured.
-_SHAPES = {1: (8, 2), 2: (8, 2), 3: (8, 1), 4: (8, 1), 5: (16, 1), 6: (16, 1), 7: (16, 1), 8: (16, 1)}
+_SHAPES = {1: (8, 2), 2: (8, 2), 3: (8, 1), 4: (8, 1), 5: (16, 1), 6: (16, 1), 7: (16, 1), 8: (16, 1),
+           **{rows: (16, 1) for rows in range(9, 17)}}  # fmt: skip
 
 
 def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: bool = False) -> Function:
-    """The whole multiplication for `rows` (1 to 8) rows, called `stream`; words are WORDS, strides in bytes.
+    """The whole multiplication for `rows` (1 to 16) rows, called `stream`; words are WORDS, strides in bytes.
 
     prefetch: ask for the next block of B ahead of time, for a B that does not fit the caches.
     """
