@@ -38,9 +38,22 @@ def cases(generator: np.random.Generator) -> Iterator[tuple[str, Callable[[], Ca
     yield "silu 64x196x768", case(lambda lib, x: lib.nn.functional.silu(x), (64, 196, 768))
     yield "add bias 4096x768", case(lambda lib, x, y: x + y, (4096, 768), (768,))
     yield "add column 1000x3001", case(lambda lib, x, y: x + y, (1000, 3001), (1000, 1))
+    for rows, columns in ((200_000, 3), (60_000, 10), (5000, 33)):
+        yield f"add bias {rows}x{columns}", case(lambda lib, x, y: x + y, (rows, columns), (columns,))
+        yield f"mul column {rows}x{columns}", case(lambda lib, x, y: x * y, (rows, columns), (rows, 1))
+    yield "square 200k", case(lambda lib, x: x**2, (200_000,))
+    yield "power 2.5 200k", case(lambda lib, x: x.abs() ** 2.5, (200_000,))
+    for name in ("fmod", "remainder", "atan2", "hypot"):
+        yield f"{name} 200k", case(lambda lib, x, y, name=name: getattr(lib, name)(x, y), (200_000,), (200_000,))
+    for name in ("erfc", "asinh", "expm1", "sin"):
+        yield f"{name} 200k", case(lambda lib, x, name=name: getattr(lib, name)(x), (200_000,))
+        yield f"{name} float64 200k", case(lambda lib, x, name=name: getattr(lib, name)(x.double()), (200_000,))
+    yield "to bfloat16 and back 1M", case(lambda lib, x: x.to(lib.bfloat16).to(lib.float32), (1 << 20,))
+    yield "to int32 1M", case(lambda lib, x: (x * 100).to(lib.int32), (1 << 20,))
+    yield "flip 1000x1000", case(lambda lib, x: x.flip(1), (1000, 1000))
     yield "mul transposed 1500x1100", case(lambda lib, x, y: x * y.t(), (1500, 1100), (1100, 1500))
     yield "add every second column 2000x1000", case(lambda lib, x: x[:, ::2] + 1.0, (2000, 1000))
-    for rows, columns in ((4096, 1000), (300, 20000), (100_000, 17)):
+    for rows, columns in ((4096, 1000), (300, 20000), (100_000, 17), (60_000, 10), (200_000, 3), (30_000, 64)):
         shape, sizes = (rows, columns), f"{rows}x{columns}"
         yield f"sum {sizes}", case(lambda lib, x: x.sum(), shape)
         yield f"sum dim 0 {sizes}", case(lambda lib, x: x.sum(0), shape)
@@ -63,12 +76,14 @@ def cases(generator: np.random.Generator) -> Iterator[tuple[str, Callable[[], Ca
         yield f"transpose copy {size}", case(lambda lib, x: x.t().contiguous(), (size, size))
     yield "permute copy 32x64x56x56", case(lambda lib, x: x.permute(0, 2, 3, 1).contiguous(), (32, 64, 56, 56))
     cubes = ((64, 64, 64), (256, 256, 256), (1024, 1024, 1024))
-    for m, k, n in (*cubes, (777, 555, 333), (64, 784, 256), (2000, 64, 2000)):
+    for m, k, n in (*cubes, (777, 555, 333), (64, 784, 256), (2000, 64, 2000), (60_000, 10, 256), (16, 4096, 4096)):
         yield f"matmul {m}x{k}x{n}", case(lambda lib, x, y: x @ y, (m, k), (k, n))
     yield "matmul of transposed 600x700x500", case(lambda lib, x, y: x.t() @ y.t(), (700, 600), (500, 700))
+    yield "batched matmul 1000x8x8x8", case(lambda lib, x, y: x @ y, (1000, 8, 8), (1000, 8, 8))
+    yield "batched matmul 64x1x64x512", case(lambda lib, x, y: x @ y, (64, 1, 64), (64, 64, 512))
     yield "batched matmul 48x128x64x128", case(lambda lib, x, y: x @ y, (48, 128, 64), (48, 64, 128))
     yield "matmul vector 3000x3000", case(lambda lib, x, y: x @ y, (3000, 3000), (3000,))
-    for m, k, n in ((1, 4096, 4096), (8, 4096, 4096), (3, 1000, 5000), (256, 768, 3072)):
+    for m, k, n in ((1, 4096, 4096), (8, 4096, 4096), (3, 1000, 5000), (256, 768, 3072), (1000, 1000, 1)):
         yield f"linear {m}x{k}x{n}", case(linear, (m, k), (n, k), (n,))
     for count, width, batch in ((30522, 384, (32, 128)), (1000, 33, (7, 501)), (50_000, 768, (512,))):
 

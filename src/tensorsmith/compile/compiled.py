@@ -7,7 +7,9 @@ captured leaves are set after each run as the function set them.
 
 from __future__ import annotations
 
+import copy
 import functools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -30,6 +32,23 @@ class Compiled:
         self.name = name
         self.specialisations: dict[Any, list[Specialisation]] = {}
         functools.update_wrapper(self, function, updated=())
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the function's own: `parameters()`, `eval()`, `state_dict()` of a compiled model."""
+        if name == "function":  # not set yet, while a copy is made
+            raise AttributeError(name)
+        return getattr(self.function, name)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A compiled method."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
+        """A copy traces anew: its parameters are other tensors."""
+        return Compiled(copy.deepcopy(self.function, memo), self.name)
+
+    def __repr__(self) -> str:
+        return f"compile({self.function!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if modes.tracer is not None:
@@ -64,14 +83,28 @@ def _alias_pattern(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return pattern
 
 
-def compile(function: F | None = None) -> Any:  # noqa: A001 - PyTorch's name
+def compile(  # noqa: A001 - PyTorch's name
+    function: F | None = None,
+    *,
+    fullgraph: bool = True,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    disable: bool = False,
+) -> Any:
     """A function that is traced at its first call with each kind of arguments, and then runs as one program.
+
+    function: a function or a module; without one, a decorator
+    disable:  give the function back as it is
+    `fullgraph`, `dynamic` and `mode` are PyTorch's hints, and change nothing: the whole function is one program, for the
+    shapes it was called with. Python values that the function reads from its surroundings are those of the trace; the
+    mode (`train`, `eval`), parameters, buffers and submodules of the modules it calls may change.
 
     >>> step = ts.compile(lambda x: (x * 2).sum())
     """
     if function is None:
-        return compile
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, disable=disable)
+    if disable:
+        return function
     if hasattr(function, "forward") and hasattr(function, "parameters"):
         return Compiled(function, type(function).__name__)
     return Compiled(function, getattr(function, "__name__", "function"))
-

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.compile.nest import flatten, unflatten
-from tensorsmith.compile.tracer import Current, Source, TracedStorage, TraceError, Tracer
+from tensorsmith.compile.tracer import Current, Source, TracedStorage, TraceError, Tracer, module_state
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.operator import Operation, Program
@@ -162,7 +162,12 @@ class Specialisation:
     def fits(self) -> bool:
         """Whether what was captured still is as it was traced."""
         for source in self.tracer.sources:
-            if source.tensor is not None and source.tensor.layout.with_tracking(False) is not source.layout:
+            if source.tensor is not None:
+                layout = source.tensor.layout
+                if layout.tracked is not source.tracked or layout.with_tracking(False) is not source.layout:
+                    return False
+        for module, state in self.tracer.modules:
+            if module_state(module) != state:
                 return False
         return all((leaf.state is not None and leaf.state.grad is not None) == had for leaf, had in self.had_grad)
 

@@ -61,6 +61,7 @@ class HostFloat(float):
 
     kind = float
     ask: Callable[[], float]
+    node: Node | None = None  # the graph input, once an operator used the number
 
 
 class HostInt(int):
@@ -68,6 +69,7 @@ class HostInt(int):
 
     kind = int
     ask: Callable[[], int]
+    node: Node | None = None
 
 
 @dataclass
@@ -77,6 +79,7 @@ class Source:
     tensor: Tensor | None = None
     ask: Callable[[], float | int] | None = None
     layout: Layout | None = None
+    tracked: bool = False  # of a captured tensor
 
 
 @dataclass
@@ -89,6 +92,8 @@ class Tracer:
     captured: list[tuple[Tensor, Any]] = field(default_factory=list)  # leaves met, with the gradient they had
     made: list[weakref.ref] = field(default_factory=list)
     grad_set: set[int] = field(default_factory=set)  # leaves (by id) whose gradient the function set itself
+    drawn: dict[Any, int] = field(default_factory=dict)  # generators, with the offset they had before
+    modules: list[tuple[Any, Any]] = field(default_factory=list)  # modules called, with what the trace relied on
 
     # --- values -----------------------------------------------------------------------------------------------------
 
@@ -99,7 +104,7 @@ class Tracer:
             owner = tensor.base if tensor.base is not None else tensor
             layout = owner.layout
             node = self.graph.input(layout.shape, layout.dtype)
-            self.sources.append(Source(tensor=owner, layout=layout.with_tracking(False)))
+            self.sources.append(Source(tensor=owner, layout=layout.with_tracking(False), tracked=layout.tracked))
             found = Current(node, layout.shape, layout.strides, owner.ptr, tensor.storage, owner=owner)
             self.storages[id(tensor.storage)] = found
         if found.owner is not None:
@@ -151,9 +156,10 @@ class Tracer:
         if isinstance(operand, Tensor):
             return self.value(operand)
         if isinstance(operand, HostFloat | HostInt):
-            node = self.graph.input((), scalar_dtype(operand.kind), param=True)
-            self.sources.append(Source(ask=operand.ask))
-            return node
+            if operand.node is None:  # one input for all uses: the backward of dropout needs the forward's offset
+                operand.node = self.graph.input((), scalar_dtype(operand.kind), param=True)
+                self.sources.append(Source(ask=operand.ask))
+            return operand.node
         return self.graph.constant(operand, scalar_dtype(operand.__class__))
 
     def host(self, ask: Callable[[], Any]) -> Any:
@@ -162,6 +168,14 @@ class Tracer:
         found: Any = HostInt(value) if isinstance(value, int) else HostFloat(value)
         found.ask = ask
         return found
+
+    def note_draw(self, generator: Any) -> None:
+        """A generator is about to give numbers: the trace will hand them back, and the first run draws them."""
+        self.drawn.setdefault(generator, generator.offset)
+
+    def note_module(self, module: Any) -> None:
+        """A module is called: what is traced holds for its mode and what it holds now."""
+        self.modules.append((module, module_state(module)))
 
     # --- operators --------------------------------------------------------------------------------------------------
 
@@ -287,6 +301,8 @@ class Tracer:
         for current in self.storages.values():
             if current.owner is not None and current.writes:
                 current.storage.version -= current.writes
+        for generator, offset in self.drawn.items():
+            generator.offset = offset
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -300,6 +316,16 @@ class Tracer:
     def __exit__(self, *exc: object) -> None:
         modes.tracer = None
         fast.stop_tracing()
+
+
+def module_state(module: Any) -> tuple:
+    """What a trace relies on: the mode of a module, and which tensors and modules it holds."""
+    return (
+        module.training,
+        *map(id, module._parameters.values()),
+        *map(id, module._buffers.values()),
+        *map(id, module._modules.values()),
+    )
 
 
 def _follow(start: Strided, chain: Sequence[Node]) -> Strided | None:

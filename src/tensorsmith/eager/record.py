@@ -56,7 +56,7 @@ class OperatorNode(Node):
             return (None,) * len(self.edges)
         operands = self.saved_values(backward.saved)
         operands += [grads[i] for i in backward.grad_outputs]
-        key = (backward, *[x.__class__ if x.__class__ in NUMBERS else x.layout for x in operands])
+        key = (backward, *[x.layout if isinstance(x, Tensor) else x.__class__ for x in operands])
         entry = FAST.get(key)
         results = entry(*operands) if entry is not None else backward(*operands)
         if results.__class__ is Tensor:
@@ -84,7 +84,7 @@ class OperatorNode(Node):
                     raise RuntimeError(modified_message(layout, storage.version, version, self.name()))
                 value = make_tensor(layout, storage, ptr)
                 value.node = self
-            elif kind not in NUMBERS and value.storage.version != version:
+            elif kind not in NUMBERS and isinstance(value, Tensor) and value.storage.version != version:
                 raise RuntimeError(modified_message(value.layout, value.storage.version, version, self.name()))
             values.append(value)
         return values
@@ -134,7 +134,7 @@ def save(node: OperatorNode, table: Sequence[Saved], operands: Sequence[Any], re
     for which in table:
         if which.kind == "input":
             value = operands[which.number]
-            if value.__class__ in NUMBERS:
+            if value.__class__ in NUMBERS or not isinstance(value, Tensor):  # a traced step's numbers are of other classes
                 versions.append(0)
             elif hooked:
                 value = SavedTensor(value, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.ir.build import (
     broadcast_to,
     cast,
@@ -27,6 +28,7 @@ from tensorsmith.ir.build import (
     sum_to,
     transpose,
     where,
+    wide,
 )  # fmt: skip
 from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.scalar.table import TABLE, Fn
@@ -143,7 +145,8 @@ def _reduce(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
         return [broadcast_to(grad, x.shape) * (before * after)]
     if kind in ("max", "min"):  # ties share equally
         chosen = map_(Fn.EQ, x, broadcast_to(output, x.shape))
-        share = grad / reduce(cast(chosen, x.dtype), "sum", (axis,), keepdim=True)
+        count = reduce(cast(chosen, compute_dtype(x.dtype)), "sum", (axis,), keepdim=True)
+        share = cast(wide(grad) / count, x.dtype)
         return [where(chosen, broadcast_to(share, x.shape), 0)]
     raise NotImplementedError(f"reduce: the gradient of kind {kind!r}")
 

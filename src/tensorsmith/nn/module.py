@@ -13,7 +13,7 @@ from tensorsmith.nn.hooks import ModuleHooks, call_with_hooks, register
 from tensorsmith.nn.members import Members
 from tensorsmith.nn.state import IncompatibleKeys, load_state, save_state
 from tensorsmith.ops.conversion import destination
-from tensorsmith.tensor.modes import no_grad
+from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 T = TypeVar("T", bound="Module")
@@ -43,6 +43,8 @@ class Module(Members):
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if modes.tracer is not None:
+            modes.tracer.note_module(self)
         hooks = self._hooks
         if hooks is None:
             return self.forward(*args, **kwargs)

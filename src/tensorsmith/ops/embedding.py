@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensorsmith.core.dtypes import int32, int64, type_name
+from tensorsmith.core.dtypes import compute_dtype, int32, int64, type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -41,11 +41,11 @@ def _embedding_gradient(
         rows = build.where(build.reshape(f.ne(positions, padding), (index.numel, 1)), rows, 0)
     if by_frequency:
         none, ones = (
-            build.full(graph, (n,), value, weight.dtype) for n, value in ((weight.shape[0], 0), (index.numel, 1))
+            build.full(graph, (n,), value, compute_dtype(weight.dtype)) for n, value in ((weight.shape[0], 0), (index.numel, 1))
         )
         counts = graph.add(Primitive.PUT, (none, positions, ones), axis=0, reduce="add")
         own = graph.add(Primitive.TAKE, (counts, positions), axis=0)
-        rows = rows / build.reshape(own, (index.numel, 1))
+        rows = build.cast(build.wide(rows) / build.reshape(own, (index.numel, 1)), weight.dtype)
     zeros = build.full(graph, weight.shape, 0, weight.dtype)
     return [None, graph.add(Primitive.PUT, (zeros, positions, rows), axis=0, reduce="add")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_
+from tensorsmith.core.dtypes import bool_, compute_dtype
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -36,8 +36,9 @@ def shared(x: Node, output: Node, grad: Node, axes: Axes) -> Node:
     top, share = kept(output, x.shape, axes), kept(grad, x.shape, axes)
     both_nan = build.map_(Fn.LOGICAL_AND, build.map_(Fn.ISNAN, x), build.map_(Fn.ISNAN, top))
     chosen = build.map_(Fn.LOGICAL_OR, build.map_(Fn.EQ, x, top), both_nan)
-    count = build.reduce(build.cast(chosen, grad.dtype), "sum", axes, keepdim=True)
-    return build.where(chosen, share / count, 0)
+    # Counted and divided in float32: a count is inf above 65504 in float16, and stands still at 256 in bfloat16.
+    count = build.reduce(build.cast(chosen, compute_dtype(grad.dtype)), "sum", axes, keepdim=True)
+    return build.where(chosen, build.wide(share) / count, 0)
 
 
 def _extreme_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node], axes: Axes, keepdim: bool) -> list[Node]:

@@ -63,7 +63,7 @@ def _index_write(x: Node, index: Node, source: Any, axis: int, reduce: str, alph
     shape = (*base.shape[:axis], positions.numel, *base.shape[axis + 1 :])
     source = build.broadcast_to(source, shape) if source.shape == () else build.reshape(source, shape)
     if alpha != 1:
-        source = source * alpha
+        source = build.cast(source * alpha, x.dtype)
     found = x.graph.add(Primitive.PUT, (base, positions, source), axis=axis, reduce=reduce)
     return build.reshape(found, x.shape)
 

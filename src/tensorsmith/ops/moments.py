@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, type_name
+from tensorsmith.core.dtypes import DType, compute_dtype, type_name
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
@@ -58,7 +58,7 @@ def _std_mean(x: Node, axes: Axes, correction: float, keepdim: bool) -> tuple[No
 
 def _var_gradient(x: Node, grad: Node, axes: Axes, correction: float) -> Node:
     """2 g (x - mean) / (n - correction)."""
-    count = count_of(x.shape, axes)
+    count, x, grad = count_of(x.shape, axes), build.wide(x), build.wide(grad)
     average = build.reduce(x, "sum", axes, keepdim=True) / float(count)
     below = count - correction
     if below <= 0 and len(axes) == x.ndim:
@@ -68,6 +68,7 @@ def _var_gradient(x: Node, grad: Node, axes: Axes, correction: float) -> Node:
 
 
 def _std_gradient(x: Node, output: Node, grad: Node, axes: Axes, correction: float) -> Node:
+    output, grad = build.wide(output), build.wide(grad)
     flat = build.map_(Fn.EQ, output, 0)
     through = build.where(flat, 0, grad / build.where(flat, 1, output * 2.0))
     return _var_gradient(x, through, axes, correction)
@@ -82,7 +83,7 @@ def _std_vjp(inputs: Any, outputs: Any, grads: Any, axes: Axes, correction: floa
 
 
 def _mean_part(x: Node, grad: Node, axes: Axes) -> Node:
-    return build.broadcast_to(kept(grad, x.shape, axes) / float(count_of(x.shape, axes)), x.shape)
+    return build.broadcast_to(kept(build.wide(grad), x.shape, axes) / float(count_of(x.shape, axes)), x.shape)
 
 
 def _var_mean_vjp(inputs: Any, outputs: Any, grads: Any, axes: Axes, correction: float, keepdim: bool) -> list[Node]:
@@ -170,8 +171,8 @@ def _norm_vjp(inputs: Any, outputs: Any, grads: Any, axes: Axes, keepdim: bool, 
     size = build.map_(Fn.ABS, x)
     if math.isinf(order):
         chosen = build.map_(Fn.EQ, size, norm)
-        count = build.reduce(build.cast(chosen, x.dtype), "sum", axes, keepdim=True)
-        return [build.where(chosen, build.map_(Fn.SIGN, x) * (grad / count), 0)]
+        count = build.reduce(build.cast(chosen, compute_dtype(x.dtype)), "sum", axes, keepdim=True)
+        return [build.where(chosen, build.map_(Fn.SIGN, x) * (build.wide(grad) / count), 0)]
     nothing = build.map_(Fn.EQ, x, 0)
     safe_size = build.where(nothing, 1, size)
     slope = build.where(nothing, 0, build.map_(Fn.SIGN, x) * build.map_(Fn.POW, safe_size, order - 1))

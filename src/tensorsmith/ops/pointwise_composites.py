@@ -274,11 +274,19 @@ def _heaviside(x: Any, y: Any) -> Node:
     return build.where(m(Fn.ISNAN, x), 0, step) if dtype.kind == "f" else step
 
 
+def as_one_floating(x: Any, y: Any) -> tuple[Node, Node]:
+    """Both operands in their common floating dtype, before anything is computed of one of them alone."""
+    dtype, graph = float_result(build.promote([x, y])), build.graph_of([x, y])
+    return build.cast(x, dtype, graph), build.cast(y, dtype, graph)
+
+
 def _ldexp(x: Any, y: Any) -> Node:
+    x, y = as_one_floating(x, y)
     return m(Fn.MUL, x, m(Fn.POW, 2.0, y))
 
 
 def _logaddexp2(x: Any, y: Any) -> Node:
+    x, y = as_one_floating(x, y)
     return m(Fn.LOGADDEXP, m(Fn.MUL, x, math.log(2)), m(Fn.MUL, y, math.log(2))) / math.log(2)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorsmith.core.dtypes import int64
+from tensorsmith.core.dtypes import compute_dtype, int64
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.inplace import InplaceOperation
@@ -29,9 +29,10 @@ def _parts(x: Node, index: Node, source: Node) -> tuple[Node, Node, Node]:
 
 
 def _counts(base: Node, positions: Node, axis: int, include_self: bool) -> Node:
-    """How many values meet at every place (at least 1)."""
-    ones = build.full(base.graph, positions.shape, 1, base.dtype)
-    start = build.full(base.graph, base.shape, 1 if include_self else 0, base.dtype)
+    """How many values meet at every place (at least 1), no narrower than float32."""
+    dtype = compute_dtype(base.dtype)
+    ones = build.full(base.graph, positions.shape, 1, dtype)
+    start = build.full(base.graph, base.shape, 1 if include_self else 0, dtype)
     found = scatter(start, positions, ones, axis, "add")
     return build.where(build.map_(Fn.EQ, found, 0), 1, found)
 
@@ -45,12 +46,14 @@ def _cleared(base: Node, positions: Node, axis: int, value: Any) -> Node:
 def _scatter_reduce(x: Node, index: Node, source: Node, axis: int, reduce: str, include_self: bool) -> Node:
     base, positions, source = _parts(x, index, source)
     if reduce in ("sum", "mean"):
+        base, source = build.wide(base), build.wide(source)
         start = base if include_self else _cleared(base, positions, axis, 0)
         found = scatter(start, positions, source, axis, "add")
         if reduce == "mean":
             count = _counts(base, positions, axis, include_self)
             touched = build.map_(Fn.FLOOR_DIVIDE if x.dtype.kind in "iu" else Fn.DIV, found, count)
             found = touched
+        found = build.cast(found, x.dtype)
     else:
         found = x.graph.add(
             Primitive.LIBRARY, (base, positions, source), name="scatter_reduce", axis=axis, reduce=reduce,
@@ -65,6 +68,7 @@ def _scatter_reduce_vjp(
     x, index, given = inputs
     base, positions, source = _parts(x, index, given)
     out, grad = build.reshape(outputs[0], base.shape), build.reshape(grads[0], base.shape)
+    base, source, out, grad = (build.wide(part) for part in (base, source, out, grad))
 
     def gathered(value: Node) -> Node:
         return value.graph.add(Primitive.GATHER, (value, positions), axis=axis)

@@ -34,14 +34,16 @@ def _prepared(name: str, x: Node, dim: int, dtype: DType | None) -> tuple[Node, 
 
 def softmax_node(x: Node, axis: int) -> Node:
     """Softmax along an axis."""
-    exponentials = f.exp(x - build.reduce(x, "max", (axis,), keepdim=True))
-    return exponentials / build.reduce(exponentials, "sum", (axis,), keepdim=True)
+    row = build.wide(x)  # the sum of many exponentials would be infinite in float16
+    exponentials = f.exp(row - build.reduce(row, "max", (axis,), keepdim=True))
+    return build.cast(exponentials / build.reduce(exponentials, "sum", (axis,), keepdim=True), x.dtype)
 
 
 def log_softmax_node(x: Node, axis: int) -> Node:
     """The logarithm of softmax along an axis."""
-    shifted = x - build.reduce(x, "max", (axis,), keepdim=True)
-    return shifted - f.log(build.reduce(f.exp(shifted), "sum", (axis,), keepdim=True))
+    row = build.wide(x)
+    shifted = row - build.reduce(row, "max", (axis,), keepdim=True)
+    return build.cast(shifted - f.log(build.reduce(f.exp(shifted), "sum", (axis,), keepdim=True)), x.dtype)
 
 
 def _softmax(x: Node, dim: int, dtype: DType | None) -> Node:
@@ -55,7 +57,8 @@ def _log_softmax(x: Node, dim: int, dtype: DType | None) -> Node:
 
 
 def _rows(y: Node, grad: Node, dim: int) -> tuple[Node, Node, int]:
-    """Result and gradient with at least one axis, and the axis."""
+    """Result and gradient, no narrower than float32, with at least one axis, and the axis."""
+    y, grad = build.wide(y), build.wide(grad)
     return (y, grad, dim % y.ndim) if y.ndim else (build.reshape(y, (1,)), build.reshape(grad, (1,)), 0)
 
 

@@ -108,7 +108,7 @@ def cov(
             weights = w if weights is None else weights * w
     total: Any = count if weights is None else weights.sum()
     if weights is None:
-        average = rows.sum(1, keepdim=True) / count
+        average = rows.mean(1, keepdim=True) if rows.dtype.kind == "f" else rows.sum(1, keepdim=True) / count
     else:
         average = (rows * weights).sum(1, keepdim=True) / total
     if weights is None:

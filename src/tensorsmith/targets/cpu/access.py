@@ -65,9 +65,24 @@ class Axis:
         pointer = self._pointer(operand, index)
         if self.classes[operand] == 1:
             value = kernel.lanes.load(element, pointer, mask)
+        elif mask is None:
+            value = self._gather_or_reverse(element, pointer, str(self.strides[operand]))
         else:
             value = kernel.lanes.gather(element, pointer, str(self.strides[operand]), mask)
         return from_memory(kernel.lanes, dtype, value)
+
+    def _gather_or_reverse(self, element: str, pointer: str, stride: str) -> str:
+        """Elements `stride` bytes apart; of an axis walked backwards, a whole vector turned round."""
+        lanes, f = self.kernel.lanes, self.kernel.function
+        size = size_of(element)
+
+        def turned() -> list[str]:
+            return [lanes.reverse(element, lanes.load(element, f.offset(pointer, -size * (lanes.count - 1))))]
+
+        backwards = f.compare("eq", stride, -size)
+        return f.choose(
+            backwards, [lanes.type(element)], turned, lambda: [lanes.gather(element, pointer, stride)]
+        )[0]
 
     def coordinate(self, number: int, index: Value) -> str:
         """The vector of coordinate `number` (an int64) at positions index, index + 1, ... along the axis."""

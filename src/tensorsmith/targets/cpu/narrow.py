@@ -48,6 +48,8 @@ def narrow(canonical: Canonical) -> Canonical | None:
         ways.append(FLAT if flat else REPEATED if operand[-2] == 0 else SPREAD)
     if any(way != FLAT for way in ways[len(structure.inputs) :]) or (SPREAD in ways and n > _MOST_COLUMNS):
         return None
+    if any(way == SPREAD and kind == 2 for way, kind in zip(ways, structure.inner)):
+        return None  # nothing but gaps: the long axis is the better one
     return replace(canonical, structure=replace(structure, along=tuple(ways), outer=False))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from tensorsmith.kernels.canonical import Structure
@@ -27,6 +28,7 @@ class Passes:
     stash: tuple[int, int, int] | None
 
 
+@functools.lru_cache(maxsize=1024)
 def plan_passes(structure: Structure) -> Passes:
     """Split a body into passes along the reduce axis."""
     body, n_inputs = structure.body, len(structure.inputs)
@@ -80,6 +82,22 @@ def _find_stash(structure: Structure, passes: Passes) -> tuple[int, int, int] | 
             for output, (dtype, is_row) in enumerate(zip(structure.outputs, structure.rows)):
                 if not is_row and dtype is body[position].dtype and dtype.kind != "b":
                     return position, output, number
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def kept_value(structure: Structure, passes: Passes) -> tuple[int, int] | None:
+    """(instruction, pass) of an expensive value that a pass computes and a later one needs (softmax: exp), or None."""
+    body = structure.body
+    fixed = {p for p, moving in enumerate(passes.varies) if not moving}
+    for number in range(passes.count - 1):
+        early = cone(body, roots_of_pass(structure, passes, number), fixed)
+        later = [r for n in range(number + 1, passes.count) for r in roots_of_pass(structure, passes, n)]
+        wanted = cone(body, later, fixed)
+        for position in early:
+            cost = sum(instruction_cost(body[p]) for p in cone(body, [position], fixed))
+            if cost >= _STASH_COST and position in wanted:
+                return position, number
     return None
 
 

@@ -137,11 +137,27 @@ class Reduction:
         lanes = self.lanes
         current = list(state)
         distance = lanes.count // 2
+        if self.kind in ("max", "min") and self.held.is_floating_point:
+            return [self._float_extreme_across(state[0])]
         while distance:
             moved = [lanes.rotate(e, a, distance) for e, a in zip([self.element, self.position], current)]
             current = self.combine(current, moved)
             distance //= 2
         return current
+
+    def _float_extreme_across(self, state: str) -> str:
+        """The largest or smallest lane; NaN if any lane is, which is asked once instead of at every step."""
+        lanes, element = self.lanes, self.element
+        current, distance = state, lanes.count // 2
+        while distance:
+            moved = lanes.rotate(element, current, distance)
+            better = lanes.compare("ogt" if self.kind == "max" else "olt", element, current, moved)
+            current = lanes.select(better, element, current, moved)
+            distance //= 2
+        unordered = lanes.any(lanes.compare("uno", element, state, state))
+        nan = lanes.constant(element, float("nan"))
+        vector = lanes.type(element)
+        return lanes.function.value(f"select i1 {unordered}, {vector} {nan}, {vector} {current}")
 
     def finish(self, context: Context, state: Sequence[str]) -> str:
         """The result in the REDUCE's dtype."""

@@ -4,6 +4,7 @@ Pass p computes the REDUCEs whose arguments need p - 1 earlier ones; values that
 computed between the passes; the last pass writes the outputs along the axis, then row outputs are written once.
 
     inner  the reduce axis has the smallest stride: vectors along it, lanes combined at the end of a pass
+    kept   the same with an expensive value of a row that is not too long kept on the stack from pass to pass
     outer  another axis has: vectors along that axis, one lane a row (`outer_row.py`)
     short  the reduce axis has few elements: one lane a row, brought into columns in registers (`short_row.py`)
 """
@@ -17,16 +18,17 @@ from dataclasses import replace
 from tensorsmith.kernels.canonical import Canonical, Structure
 from tensorsmith.targets.cpu import outer_row, short_row
 from tensorsmith.targets.cpu.access import Axis, vector_loop
-from tensorsmith.targets.cpu.body import KernelText, cone, instruction_cost, memory_element, to_memory
+from tensorsmith.targets.cpu.body import KernelText, cone, from_memory, instruction_cost, memory_element, to_memory
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
-from tensorsmith.targets.cpu.passes import Passes, operand_sizes, plan_passes, roots_of_pass
+from tensorsmith.targets.cpu.passes import Passes, kept_value, operand_sizes, plan_passes, roots_of_pass
 from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.reduction import Reduction, merge_sets
 from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 4
+MOST_KEPT = 4096  # elements of a row of which a value is kept on the stack
 
 
 def choose(canonical: Canonical) -> str:
@@ -41,12 +43,18 @@ def choose(canonical: Canonical) -> str:
         gaps_inner += kept == 2
     if gaps_inner < gaps_along and canonical.extents[-1] > 1:
         return "row outer"
-    return "row short" if short_row.fits(canonical) else "row inner"
+    if short_row.fits(canonical):
+        return "row short"
+    if canonical.reduce_extent <= MOST_KEPT:
+        passes = plan_passes(structure)
+        if passes.stash is None and kept_value(structure, passes) is not None:
+            return "row kept"
+    return "row inner"
 
 
 def compiled_structure(structure: Structure, schedule: str) -> Structure:
     """The structure without what the schedule treats as a run-time size."""
-    if schedule == "row inner":
+    if schedule in ("row inner", "row kept"):
         return replace(structure, inner=(), outer=False)
     return replace(structure, outer=False)
 
@@ -68,8 +76,9 @@ def build(structure: Structure, schedule: str, machine: Machine, name: str) -> t
     odometer = Odometer(f, axis_table, axes, kernel.operands)
     first = f.mul(chunk, block)
     passes = plan_passes(structure)
+    kept = _Kept(kernel, passes) if schedule == "row kept" else None
     with odometer.walk(first, f.minimum(rows, f.add(first, block)), "rows") as offsets:
-        _InnerRow(kernel, passes, Axis(kernel, structure.along, offsets, strides), extent).emit()
+        _InnerRow(kernel, passes, Axis(kernel, structure.along, offsets, strides), extent, kept).emit()
     return f, kernel.launch_words
 
 
@@ -83,14 +92,42 @@ def _unrolling(kernel: KernelText, positions: list[int], reduces: Sequence[Reduc
     return 4 if cost <= 30 and len(reduces) <= 2 else 2
 
 
+class _Kept:
+    """Stack memory for the kept value of a row."""
+
+    def __init__(self, kernel: KernelText, passes: Passes) -> None:
+        found = kept_value(kernel.structure, passes)
+        assert found is not None
+        self.position, self.number = found
+        self.kernel = kernel
+        dtype = kernel.structure.body[self.position].dtype
+        self.dtype = dtype
+        self.element = memory_element(dtype)
+        self.pointer = kernel.function.stack(self.element, MOST_KEPT + kernel.lanes.count, 64)
+
+    def _place(self, index: Value) -> str:
+        return self.kernel.function.offset(self.pointer, self.kernel.function.mul(index, size_of(self.element)))
+
+    def load(self, index: Value) -> str:
+        """The values at positions index, index + 1, ..."""
+        lanes = self.kernel.lanes
+        return from_memory(lanes, self.dtype, lanes.load(self.element, self._place(index)))
+
+    def store(self, index: Value, value: str) -> None:
+        """Keep the values at positions index, index + 1, ...; whole vectors, also at the row's end."""
+        lanes = self.kernel.lanes
+        lanes.store(self.element, to_memory(lanes, self.dtype, value), self._place(index))
+
+
 class _InnerRow:
     """Emits all passes of one row."""
 
-    def __init__(self, kernel: KernelText, passes: Passes, axis: Axis, extent: Value) -> None:
+    def __init__(self, kernel: KernelText, passes: Passes, axis: Axis, extent: Value, kept: _Kept | None) -> None:
         self.kernel = kernel
         self.passes = passes
         self.axis = axis
         self.extent = extent
+        self.kept = kept
         self.row_values = kernel.values(axis.broadcast, lambda c: axis.coordinate(c, 0), kernel.uniform, None)
 
     def emit(self) -> None:
@@ -110,7 +147,7 @@ class _InnerRow:
     def _pass(self, number: int) -> None:
         """One pass: everything that does not vary and is due, then the loop, then the reductions' results."""
         kernel, passes, body = self.kernel, self.passes, self.kernel.structure.body
-        structure, axis, stash = kernel.structure, self.axis, passes.stash
+        structure, axis, stash, kept = kernel.structure, self.axis, passes.stash, self.kept
         for position in range(len(body)):
             if not passes.varies[position] and passes.depth[position] <= number:
                 self.row_values.of(position)
@@ -123,6 +160,8 @@ class _InnerRow:
             have = dict(known)
             if stash is not None and number > stash[2]:
                 have[stash[0]] = axis.load_output(stash[1], index, mask)
+            if kept is not None and number > kept.number:
+                have[kept.position] = kept.load(index)
             values = kernel.values(lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), have, mask)
             following: list[str] = []
             place = 0
@@ -134,6 +173,8 @@ class _InnerRow:
                 place += width
             if stash is not None and number == stash[2]:
                 axis.store(stash[1], values.of(stash[0]), index, mask)
+            if kept is not None and number == kept.number:
+                kept.store(index, values.of(kept.position))
             if last:
                 results = [(o, values.of(v)) for o, v in enumerate(structure.values) if not structure.rows[o]]
                 for output, result in results:

@@ -20,7 +20,7 @@ rows, then along the reduce axis, then the odometer's table. Chunk c handles par
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tensorsmith.kernels.canonical import Canonical, Structure
 from tensorsmith.kernels.spec import Kind
@@ -29,7 +29,7 @@ from tensorsmith.targets.cpu.body import KernelText, cone, from_memory, instruct
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
-from tensorsmith.targets.cpu.passes import operand_sizes, plan_passes, roots_of_pass
+from tensorsmith.targets.cpu.passes import kept_value, operand_sizes, plan_passes, roots_of_pass
 from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.reduction import Reduction, merge_sets
 from tensorsmith.targets.cpu.transpose import join, transpose_pieces
@@ -37,17 +37,16 @@ from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 7
 MOST_COLUMNS = 64  # elements of a row; the stack holds so many columns of every operand brought there
-_MOST_MOVED_BACK = 40  # the same for kernels that write whole rows, and for sums, which need little else
+_MOST_MOVED = 40  # the same where vectors along the rows are not much work: positions are, in the end, lane by lane
 _LEAST_ROWS = 8
 _PADDING = 5  # columns that keep those of several operands from falling into the same places of the cache
-_KEEP_COST = 20  # a value of at least this many instructions is kept for later passes
 
 
 def fits(canonical: Canonical) -> bool:
     """Whether a kernel has short rows and enough of them."""
     structure = canonical.structure
-    sums = all(instr.reduction == "sum" for instr in structure.body if instr.kind is Kind.REDUCE)
-    most = _MOST_MOVED_BACK if sums or not all(structure.rows) else MOST_COLUMNS
+    positional = any(instr.reduction in ("argmax", "argmin") for instr in structure.body)
+    most = MOST_COLUMNS if positional and all(structure.rows) else _MOST_MOVED
     return 1 < canonical.reduce_extent <= most and canonical.extents[-1] >= _LEAST_ROWS
 
 
@@ -106,24 +105,10 @@ class _ShortRow:
             for k in range(kernel.operands)
             if kernel.base(k) is not None and structure.inner[k] == 2 and structure.along[k] != 0
         }
-        self.kept = self._kept_value()
+        self.kept = kept_value(structure, self.passes)
         if self.kept is not None:
             dtype = body[self.kept[0]].dtype
             self.kept_columns = _Columns(kernel, "i1" if dtype.kind == "b" else memory_element(dtype))
-
-    def _kept_value(self) -> tuple[int, int] | None:
-        """(instruction, pass) of an expensive value that a pass computes and a later one needs (softmax: the exp)."""
-        body, passes = self.structure.body, self.passes
-        fixed = {p for p, moving in enumerate(passes.varies) if not moving}
-        for number in range(passes.count - 1):
-            early = cone(body, roots_of_pass(self.structure, passes, number), fixed)
-            later = [r for n in range(number + 1, passes.count) for r in roots_of_pass(self.structure, passes, n)]
-            wanted = cone(body, later, fixed)
-            for position in early:
-                cost = sum(instruction_cost(body[p]) for p in cone(body, [position], fixed))
-                if cost >= _KEEP_COST and position in wanted:
-                    return position, number
-        return None
 
     def build(self) -> None:
         """The whole kernel."""
@@ -183,7 +168,11 @@ class _ShortRow:
         piece = min(16 // size_of(columns.element), self.kernel.lanes.count)
         return piece if self.structure.along[operand] == 1 else 1
 
-    def _move(self, k: int, columns: _Columns, offset: Value, rows: Value, whole: str, group, column, element) -> None:
+    def _move(
+        self, k: int, columns: _Columns, offset: Value, rows: Value, whole: str,
+        group: Callable[[str, Value, int], None], column: Callable[[str, Value], None],
+        element: Callable[[str, str], None],
+    ) -> None:  # fmt: skip
         """Groups of columns where the tile is whole and the rows are long enough, else columns, else elements."""
         f, piece = self.kernel.function, self._groups(k, columns)
         base = self.kernel.base(k)

@@ -157,6 +157,12 @@ class Lanes:
         order = ", ".join(f"i32 {k ^ distance}" for k in range(self.count))
         return self.function.value(f"shufflevector {vector} {a}, {vector} poison, <{self.count} x i32> <{order}>")
 
+    def reverse(self, element: str, a: str) -> str:
+        """The lanes from the last to the first."""
+        vector = self.type(element)
+        order = ", ".join(f"i32 {k}" for k in reversed(range(self.count)))
+        return self.function.value(f"shufflevector {vector} {a}, {vector} poison, <{self.count} x i32> <{order}>")
+
     def below(self, limit: str | int) -> str:
         """The mask of the first `limit` lanes (an i64, at least 1; more than the lane count means all)."""
         f = self.function
