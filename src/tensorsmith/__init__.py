@@ -3,6 +3,11 @@
 Scalars, tensors, gradients and modules with PyTorch's names; every operator described once and compiled to kernels.
 """
 
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
+
 from tensorsmith import autograd as autograd
 from tensorsmith import nn as nn
 from tensorsmith import ops as _ops
@@ -118,10 +123,13 @@ from tensorsmith.tensor.tensor import Tensor as Tensor
 globals().update(_namespace(""))
 float, double, half, int, long, short = float32, float64, float16, int32, int64, int16  # noqa: A001
 
+newaxis = None
+
 __version__ = "0.1.0"
 
 # Imported when first asked for: name -> (module, attribute), or the module itself.
 _LATER: dict[str, tuple[str, str | None]] = {
+    "cuda": ("tensorsmith.cuda", None),
     "data": ("tensorsmith.data", None),
     "linalg": ("tensorsmith.linalg", None),
     "load": ("tensorsmith.data.serialization", "load"),
@@ -132,7 +140,11 @@ _LATER: dict[str, tuple[str, str | None]] = {
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
-        raise AttributeError(f"module 'tensorsmith' has no attribute '{name}'")
+        from sys import modules
+
+        from tensorsmith.core.missing import missing
+
+        raise missing(modules[__name__], name)
     from importlib import import_module
 
     module, attribute = _LATER[name]

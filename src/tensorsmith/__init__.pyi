@@ -4,6 +4,10 @@ import builtins
 from typing import Any
 
 import numpy as np
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
 from tensorsmith import autograd as autograd
 from tensorsmith import nn as nn
 from tensorsmith import optim as optim
@@ -51,6 +55,7 @@ from tensorsmith.tensor.printing import set_printoptions as set_printoptions
 from tensorsmith.tensor.tensor import Device as device
 from tensorsmith.tensor.tensor import Size as Size
 from tensorsmith.tensor.tensor import Tensor as Tensor
+from tensorsmith import cuda as cuda
 from tensorsmith import data as data
 from tensorsmith import linalg as linalg
 from tensorsmith.data.serialization import load as load
@@ -1303,3 +1308,5 @@ def zeros_like(
     """A tensor of the shape, dtype and memory order of another, filled with 0."""
 
 (float, double, half, int, long, short) = (float32, float64, float16, int32, int64, int16)
+
+newaxis = None

@@ -174,6 +174,17 @@ def promote_types(a: DType, b: DType) -> DType:
     return found if found is not None else _promote_uncached(a, b)
 
 
+def as_dtype(value: object) -> DType | None:
+    """A dtype from what users may give as one: None, a dtype, or Python's bool, int, float (64 bits) or complex."""
+    if value is None or isinstance(value, DType):
+        return value
+    for kind, found in ((bool, bool_), (int, int64), (float, float64), (complex, complex128)):
+        if value is kind:
+            return found
+    given = f"{value.__module__}.{value.__name__}" if isinstance(value, type) else repr(value)
+    raise TypeError(f"dtype must be a dtype such as tensorsmith.float32, not {given}")
+
+
 def of_python_scalar(value: object) -> DType:
     """The dtype a Python number has before promotion: bool, int64, the default float or its complex."""
     if isinstance(value, (bool, np.bool_)):

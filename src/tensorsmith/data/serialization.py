@@ -20,7 +20,7 @@ from tensorsmith.core.dtypes import BY_NAME, DType
 from tensorsmith.data.checkpoint_header import CODE_OF, CheckpointError, Entry, read_header
 from tensorsmith.data.structure import BadStructure, Packing, decode
 from tensorsmith.nn.parameter import Parameter
-from tensorsmith.ops.creation import array_of
+from tensorsmith.ops.creation import array_of, check_device
 from tensorsmith.tensor.tensor import Tensor, empty_tensor, make_tensor
 
 FORMAT = 1
@@ -103,13 +103,16 @@ def _write_over(path: Path, structure: Any, tensors: dict[str, Tensor]) -> None:
             os.close(folder)
 
 
-def load(f: str | os.PathLike[str] | BinaryIO) -> Any:
+def load(f: str | os.PathLike[str] | BinaryIO, *, map_location: Any = None, weights_only: bool = True) -> Any:
     """The object of a file that `save` wrote; of another library's safetensors file, a dict of its tensors.
 
     f: a path, or a binary file that can seek. Nothing in a file is executed. Everything the header says is checked
     against the size of the file first.
+    map_location: None or the CPU, where all tensors live
+    weights_only: means nothing here, files hold tensors and plain values only
     Raises CheckpointError (a ValueError) for a file that is damaged, cut off or in another format: what was found.
     """
+    check_device(map_location)
     if isinstance(f, str | os.PathLike):
         with open(f, "rb") as file:
             return _read(file, os.fspath(f))

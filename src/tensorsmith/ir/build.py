@@ -83,6 +83,19 @@ def broadcast_to(x: Node, shape: Sequence[int]) -> Node:
     return x if x.shape == shape else x.graph.add(Primitive.EXPAND, (x,), shape=shape)
 
 
+_UNROUNDED = frozenset({Fn.ADD, Fn.SUB, Fn.MUL, Fn.DIV})
+
+
+def _loses_a_number(fn: Fn, operands: Sequence[Operand], dtype: DType) -> bool:
+    """Arithmetic of a half type with a number (a run-time scalar, a zero-dim tensor) that the type may not hold.
+
+    The number takes part in float32, as in PyTorch: in float16 the divisor 70000 would be infinite. Comparisons round it.
+    """
+    if not dtype.is_half or fn not in _UNROUNDED:
+        return False
+    return any(isinstance(x, Node) and (x.weak or (not x.shape and x.dtype is not dtype)) for x in operands)
+
+
 def map_(fn: Fn, *operands: Operand) -> Node:
     """A scalar function over tensors: operands are promoted and broadcast, then mapped."""
     graph = graph_of(operands)
@@ -102,6 +115,8 @@ def map_(fn: Fn, *operands: Operand) -> Node:
             dtype = float_result(dtype)
         if weak and dtype.kind == "f":
             dtype = float64
+        if _loses_a_number(fn, operands, dtype):
+            return cast(map_(fn, *[cast(x, compute_dtype(dtype), graph) for x in operands]), dtype)
         nodes = [cast(x, dtype, graph) for x in operands]
     shape = broadcast_shapes(*(x.shape for x in nodes))
     return graph.add(Primitive.MAP, [broadcast_to(x, shape) for x in nodes], fn=fn)

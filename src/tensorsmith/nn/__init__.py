@@ -1,8 +1,10 @@
 """Neural networks: modules with PyTorch's names."""
 
 import sys as _sys
+import typing as _typing
 from types import ModuleType as _ModuleType
 
+from tensorsmith.core.missing import missing as _missing
 from tensorsmith.nn import functional as functional
 from tensorsmith.nn import init as init
 from tensorsmith.nn.activations import (
@@ -73,3 +75,8 @@ __all__ = [
     "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss", "Softmax", "Softmin", "Softplus", "Softshrink", "Softsign",
     "Tanh", "Tanhshrink", "Threshold", "Unflatten", "functional", "init", "utils",
 ]  # fmt: skip
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise _missing(_sys.modules[__name__], name)

@@ -257,6 +257,8 @@ def nll_loss(
     """-w_t x_t: the loss of log-probabilities x (C), (N, C) or (N, C, d1, ...) at labels t."""
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
     """x / max(p-norm of x along dim, eps)."""
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 of shape (*tensor.shape, num_classes): 1 at the class of each element, 0 elsewhere."""
 def pad(input: Tensor, pad: Sequence[int], mode: str = 'constant', value: float | None = None) -> Tensor:
     """Padded at both ends of the last axes: (last low, last high, next-to-last low, ...); negative widths cut."""
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:

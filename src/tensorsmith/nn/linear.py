@@ -17,6 +17,8 @@ from tensorsmith.tensor.tensor import Tensor, empty_tensor
 def new_parameter(shape: tuple[int, ...], dtype: DType | None, device: Any = None) -> Parameter:
     """A parameter over new memory that holds anything yet."""
     check_device(device)
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     return Parameter(empty_tensor(dtype or get_default_dtype(), shape))
 
 

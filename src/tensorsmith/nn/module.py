@@ -147,6 +147,11 @@ class Module(Members):
         """On the CPU, where every tensor is."""
         return self
 
+    def cuda(self: T, device: Any = None) -> T:
+        """Refused: tensors live on the CPU only so far."""
+        destination((), None, "cuda")
+        return self
+
     # --- state ------------------------------------------------------------------------------------------------------
 
     def state_dict(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
-from tensorsmith.core.dtypes import DType
+from tensorsmith.core.dtypes import DType, as_dtype
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, check_device
@@ -54,10 +54,19 @@ def destination(args: Sequence[Any], dtype: DType | None, device: Any) -> DType 
             dtype = argument.dtype
         elif isinstance(argument, str | Device):
             device = argument
+        elif isinstance(argument, type):
+            dtype = as_dtype(argument)
         elif argument is not None and not isinstance(argument, bool):
             raise TypeError(f"to(): expected a dtype, a device or a tensor, got {type(argument).__name__}")
     check_device(device)
-    return dtype
+    return as_dtype(dtype)
+
+
+@method()
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """Refused: tensors live on the CPU only so far."""
+    check_device("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+    return self
 
 
 @method()

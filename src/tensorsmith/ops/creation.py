@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
-from tensorsmith.core.dtypes import DType, from_numpy_dtype, get_default_dtype, int64, of_python_scalar
+from tensorsmith.core.dtypes import DType, as_dtype, from_numpy_dtype, get_default_dtype, int64, of_python_scalar
 from tensorsmith.core.layout import layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.operator import Operator
@@ -41,6 +41,8 @@ def shape_of(operator: str, size: tuple[Any, ...]) -> tuple[int, ...]:
         raise TypeError(f"{operator}(): the size must be ints, got {[type(n).__name__ for n in size]}") from None
     if any(n < 0 for n in shape):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    if math.prod(shape) >= 1 << 59:  # the widest dtype has 16 bytes
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
     return shape
 
 
@@ -61,6 +63,7 @@ def _accepts_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, dtype: DType | None = None, out: Tensor | None = None, **kwargs: Any) -> Tensor:
+        dtype = as_dtype(dtype)
         if out is None:
             return function(*args, dtype=dtype, **kwargs)
         from tensorsmith.ops.inplace import copy_result
@@ -181,6 +184,7 @@ def tensor(
     tensorsmith.Size([2, 2])
     """
     check_device(device)
+    dtype = as_dtype(dtype)
     if isinstance(data, Tensor):
         result = copy_array(array_of(data), dtype or data.dtype)
         return _finish(result, requires_grad)
@@ -197,6 +201,7 @@ def tensor(
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """A tensor sharing memory with `data` where possible (tensors, NumPy arrays), a copy otherwise."""
     check_device(device)
+    dtype = as_dtype(dtype)
     if isinstance(data, Tensor):
         return data if dtype is None or dtype is data.dtype else data.to(dtype)
     if isinstance(data, np.ndarray) and (dtype is None or from_numpy_dtype(data.dtype) is dtype):

@@ -15,7 +15,8 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_tensors
-from tensorsmith.ops.creation import array_of
+from tensorsmith.ops.creation import arange, array_of
+from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.modes import modes
@@ -108,3 +109,28 @@ def embedding(
         return entry(input, weight) if entry is not None else call(EMBEDDING, (input, weight), attrs)
     except IndexError as error:
         raise IndexError(f"index out of range in self: embedding() of {weight.layout.shape[0]} rows; {error}") from None
+
+
+@public("linear", namespace="nn.functional", method=False, kind="composite", differentiable=False)
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 of shape (*tensor.shape, num_classes): 1 at the class of each element, 0 elsewhere.
+
+    num_classes: -1 takes the highest class and one
+    Raises RuntimeError for another dtype than int64, and for a class below 0 or not below num_classes.
+    """
+    need_tensors("one_hot", tensor=tensor)
+    if tensor.dtype is not int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype.name}")
+    if modes.tracer is None or num_classes < 0:
+        classes = host(tensor, "one_hot")
+        if not classes.size and num_classes <= 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        if classes.size and classes.min() < 0:
+            raise RuntimeError(f"Class values must be non-negative, got {classes.min()}.")
+        if num_classes == -1:
+            num_classes = int(classes.max()) + 1
+        elif num_classes < 1:
+            raise RuntimeError(f"num_classes should be positive, got {num_classes}")
+        elif classes.size and classes.max() >= num_classes:
+            raise RuntimeError(f"Class values must be smaller than num_classes={num_classes}, got {classes.max()}.")
+    return (tensor.unsqueeze(-1) == arange(num_classes)).to(int64)

@@ -40,12 +40,17 @@ def check_dtypes(fn: Fn, nodes: tuple[Any, ...]) -> None:
         raise NotImplementedError(
             f"\"{name}_cpu\" not implemented for '{next(d.name for d in dtypes if d.kind == 'f')}'"
         )
-    if kinds == {"b"}:
-        if fn is Fn.SUB:
+    if fn is Fn.SUB and "b" in kinds:
+        if kinds == {"b"}:
             raise RuntimeError(
                 "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
                 "operator instead."
             )
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
+            "the `~` or `logical_not()` operator instead."
+        )
+    if kinds == {"b"}:
         if fn is Fn.NEG:
             raise RuntimeError(
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "

@@ -285,6 +285,8 @@ def randint(
         low, high, size = 0, low, high
     if high <= low:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if not isinstance(size, tuple | list):
+        raise TypeError(f"randint(): argument 'size' must be tuple of ints, not {type(size).__name__}")
     shape = shape_of("randint", tuple(size))
     key, offset = draw(math.prod(shape) * 2, generator)
     return _finish(_randint(key, offset, int(low), int(high), shape=shape, dtype=dtype or int64), requires_grad)

@@ -3,16 +3,19 @@ at them, which is also how gradients flow. NaN counts as the largest value."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import int64
+from tensorsmith.core.dtypes import DType, iinfo, int64
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
+from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import copy_array
+from tensorsmith.ops.extremes import shared
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.reduction_steps import ValuesIndices, at_index
@@ -90,6 +93,25 @@ def _median(x: Node, axis: int, keepdim: bool, skip_nan: bool) -> tuple[Node, No
     return _dropped(values, x, axis, keepdim), _dropped(index, x, axis, keepdim)
 
 
+def _median_whole(x: Node, skip_nan: bool) -> Node:
+    if not x.numel:
+        return build.full(x.graph, (), _median_of_nothing(x.dtype), x.dtype)
+    return _median(build.reshape(x, (x.numel,)), 0, False, skip_nan)[0]
+
+
+def _median_of_nothing(dtype: DType) -> bool | int | float:
+    """NaN, and in integers what a processor makes of NaN: the lowest of 32 or 64 bits, 0 of narrower ones, true."""
+    if dtype.kind == "f":
+        return math.nan
+    return iinfo(dtype).min if dtype.itemsize >= 4 else dtype.kind == "b"
+
+
+def _median_whole_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node], skip_nan: bool) -> list[Node]:
+    """Shared among the equals, as the extremes' is."""
+    x = inputs[0]
+    return [shared(x, outputs[0], grads[0], tuple(range(x.ndim))) if x.numel else zeros(grads[0], x.shape)]
+
+
 def _one_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node], **attrs: Any) -> list[Node]:
     return [at_index(inputs[0], outputs[1], grads[0], attrs["axis"])]
 
@@ -99,6 +121,7 @@ argsort_operator = Operator("argsort", lambda x, axis, descending: _sort(x, axis
 topk_operator = Operator("topk", _topk, vjp=_pull)
 kthvalue_operator = Operator("kthvalue", _kth, vjp=_one_vjp)
 median_operator = Operator("median", _median, vjp=_one_vjp)
+median_whole_operator = Operator("median_whole", _median_whole, vjp=_median_whole_vjp, node_name="Median")
 
 
 @public("sorting", kind="library", out=True)
@@ -147,10 +170,7 @@ def _medians(name: str, skip_nan: bool, what: str) -> None:
     def function(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:  # noqa: A002
         need_tensor(name, input)
         if dim is None:
-            if not input.layout.numel:
-                return input.new_full((), float("nan"))
-            flat = input.reshape((input.layout.numel,))
-            return median_operator(flat, axis=0, keepdim=False, skip_nan=skip_nan)[0]
+            return median_whole_operator(input, skip_nan=skip_nan)
         axis = normalise_axis(as_int(name, dim, "dim"), input.ndim)
         if input.ndim and input.layout.shape[axis] == 0:
             raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
@@ -180,7 +200,9 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices: 
         commonest = distinct[np.argmax(counts)]
         return int(np.flatnonzero((row == commonest) | ((row != row) & (commonest != commonest)))[-1])
 
-    found = np.expand_dims(np.apply_along_axis(place, axis, values), axis).astype(np.int64)
+    rows = np.moveaxis(values, axis, -1)
+    places = np.array([place(row) for row in rows.reshape(-1, rows.shape[-1])] if rows.size else [], np.int64)
+    found = np.expand_dims(places.reshape(rows.shape[:-1]), axis)
     index = copy_array(found)
     picked = input.gather(axis, index)
     return ValuesIndices(*(x if keepdim else x.squeeze(axis) for x in (picked, index)))

@@ -11,7 +11,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ir.rules import float_result
-from tensorsmith.ops.pointwise_composites import binary, floating, unary
+from tensorsmith.ops.pointwise_composites import as_one_floating, binary, floating, unary
 from tensorsmith.ops.registry import TABLE as PUBLIC
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import TABLE, Fn
@@ -28,12 +28,15 @@ def _sinc(x: Node) -> Node:
 
 
 def _sinc_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> list[Node]:
+    # (cos a - sin a / a) / x with a = pi x; near 0, where the difference cancels, its Taylor series in a**2.
     x = inputs[0]
-    zero = m(Fn.EQ, x, 0)
-    safe = build.where(zero, 1, x)
-    angle = safe * math.pi
-    slope = (angle * m(Fn.COS, angle) - m(Fn.SIN, angle)) / (angle * safe)
-    return [build.where(zero, 0, grads[0] * slope)]
+    angle = x * math.pi
+    square = angle * angle
+    near = square < 0.25
+    away, a = build.where(near, 1, x), build.where(near, math.pi, angle)
+    slope = (m(Fn.COS, a) - m(Fn.SIN, a) / a) / away
+    series = _horner(build.where(near, square, 0), [-1 / 3, 1 / 30, -1 / 840, 1 / 45360, -1 / 3991680, 1 / 518918400])
+    return [grads[0] * build.where(near, angle * (series * math.pi), slope)]
 
 
 def _logit(x: Node, eps: float | None) -> Node:
@@ -129,9 +132,9 @@ def _xlogy(x: Any, y: Any) -> Node:
 
 
 def _xlogy_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> list[Node]:
-    x, y = inputs
+    x, y = as_one_floating(*inputs)
     flat = m(Fn.LOGICAL_AND, m(Fn.EQ, x, 0), m(Fn.LE, y, 0))
-    by_x = build.where(flat, 0, m(Fn.LOG, build.where(flat, 1, floating(y) if isinstance(y, Node) else y)))
+    by_x = build.where(flat, 0, m(Fn.LOG, build.where(flat, 1, y)))
     return [grads[0] * by_x, grads[0] * m(Fn.DIV, x, y)]
 
 
@@ -140,16 +143,14 @@ def _xlog1py(x: Any, y: Any) -> Node:
 
 
 def _xlogy_of(x: Any, y: Any, log: Fn) -> Node:
-    dtype = float_result(build.promote([x, y]))
-    graph = build.graph_of([x, y])
-    x, y = build.cast(x, dtype, graph), build.cast(y, dtype, graph)
+    x, y = as_one_floating(x, y)
     zero = m(Fn.EQ, x, 0)
     value = build.where(zero, 0, x * m(log, build.where(zero, 1, y)))
     return build.where(m(Fn.ISNAN, y), math.nan, value)
 
 
 def _xlog1py_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> list[Node]:
-    x, y = inputs
+    x, y = as_one_floating(*inputs)
     flat = m(Fn.LOGICAL_AND, m(Fn.EQ, x, 0), m(Fn.LE, y, -1))
     by_x = build.where(flat, 0, m(Fn.LOG1P, build.where(flat, 1, y)))
     return [grads[0] * by_x, grads[0] * m(Fn.DIV, x, y + 1)]

@@ -1,4 +1,4 @@
-"""Reductions made fit for kernels: empty ones become constants, long ones fall into parts.
+"""Reductions made fit for kernels: empty ones become constants, long ones fall into parts, half-precision ones are widened.
 
 A kernel walks at least one point, so a reduction over nothing is its neutral element; one over a single element is that
 element. A row of many elements in few rows is
@@ -7,6 +7,9 @@ partial results are reduced again. The partition depends on the shape alone.
 
 A long axis outside a narrow one, the sum over the rows of (N, 3), would leave most lanes of a vector empty: it is folded,
 (N, 3) -> (N / 32, 32, 3), and the sum over the first axis leaves 32 partial sums of each column.
+
+Partial results, and additions to one place of a buffer, are float32 where the result is float16 or bfloat16: a bfloat16 to
+which ones are added stands still at 256.
 """
 
 from __future__ import annotations
@@ -56,10 +59,14 @@ def _is_long(node: Node) -> bool:
     return extent >= LONG and math.prod(node.shape) <= FEW_ROWS
 
 
+def _adds_halves(node: Node) -> bool:
+    return node.op in (Primitive.PUT, Primitive.SCATTER) and node.attrs["reduce"] == "add" and node.dtype.is_half
+
+
 def prepare_reductions(graph: Graph) -> Graph:
     """The same graph with empty reductions replaced and long ones split; the graph itself where there are none."""
     nodes = graph.live_nodes()
-    if not any(_is_empty(node) or _is_single(node) or _is_narrow(node) or _is_long(node) for node in nodes):
+    if not any(_is_empty(node) or _is_single(node) or _is_narrow(node) or _is_long(node) or _adds_halves(node) for node in nodes):
         return graph
     result = Graph()
     mapping: dict[Node, Node] = {}
@@ -74,9 +81,13 @@ def prepare_reductions(graph: Graph) -> Graph:
         elif _is_single(node):
             mapping[node] = result.add(Primitive.CAST, operands, dtype=node.dtype)  # a value of its own, not a view
         elif _is_narrow(node):
-            mapping[node] = _fold(operands[0], node.attrs["kind"], node.attrs["axis"])
+            mapping[node] = build.cast(_fold(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"]), node.dtype)
         elif _is_long(node):
-            mapping[node] = _split(operands[0], node.attrs["kind"], node.attrs["axis"])
+            mapping[node] = build.cast(_split(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"]), node.dtype)
+        elif _adds_halves(node):
+            base, index, source = operands
+            sums = result.add(node.op, (build.wide(base), index, build.wide(source)), **node.attrs)
+            mapping[node] = build.cast(sums, node.dtype)
         else:
             mapping[node] = replay(result, node, operands)
     result.outputs = tuple(mapping[node] for node in graph.outputs)

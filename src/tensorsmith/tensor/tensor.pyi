@@ -344,6 +344,8 @@ class Tensor:
         """On the CPU, where every tensor is."""
     def cross(self, other: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
         """The vector product of 3-vectors along `dim` (the first axis of extent 3 by default)."""
+    def cuda(self, device: Any = None, non_blocking: builtins.bool = False) -> Tensor:
+        """Refused: tensors live on the CPU only so far."""
     def cummax(self, dim: builtins.int, *, out: Any = None) -> ValuesIndices:
         """The largest element so far along an axis, and where it was met last."""
     def cummin(self, dim: builtins.int, *, out: Any = None) -> ValuesIndices:

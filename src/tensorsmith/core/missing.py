@@ -1,0 +1,40 @@
+"""Names that PyTorch has and this package has not yet: an AttributeError that says why, and what to use instead."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+
+CPU_ONLY = "tensors live on the CPU only so far"
+
+# The first pattern that matches the whole name decides.
+_REASONS: tuple[tuple[str, str], ...] = (
+    (r"utils", "Dataset, DataLoader, random_split and their kin are in ts.data"),
+    (r"backends|mps|xpu|Stream", CPU_ONLY),
+    (r"(Float|Double|Half|BFloat16|Long|Int|Short|Char|Byte|Bool)Tensor", "use ts.tensor(data, dtype=...)"),
+    (r"autocast|amp|GradScaler", "mixed precision is not implemented so far; model.half() and model.bfloat16() are"),
+    (r"jit|_dynamo|fx", "ts.compile makes one program of a function or a module"),
+    (r"func|vmap", "function transforms are not implemented so far; ts.autograd.functional has jacobian and hessian"),
+    (r"sparse.*|.*_sparse.*|SparseAdam", "sparse tensors are not implemented so far"),
+    (r"(Lazy)?Conv.*|conv.*|(Un)?[Ff]old", "convolution is not implemented so far"),
+    (r".*[Pp]ool.*", "pooling is not implemented so far"),
+    (r".*(Batch|Group|Instance|LocalResponse|CrossMapLR)N.*|(batch|group|instance)_norm",
+     "normalisation over batch and channels is not implemented so far; LayerNorm and RMSNorm are"),
+    (r"(RNN|LSTM|GRU).*|(rnn|lstm|gru).*", "recurrent networks are not implemented so far"),
+    (r".*Attention|.*attention.*|Transformer.*", "attention is not implemented so far"),
+    (r".*Pad[123]d", "use ts.nn.functional.pad"),
+    (r"Upsample.*|interpolate|upsample.*|grid_sample|Pixel.*|pixel.*", "resampling is not implemented so far"),
+    (r"ASGD|Ada.+|LBFGS|Muon|NAdam|RAdam|RMSprop|Rprop", "the optimisers so far are SGD, Adam and AdamW"),
+    (r".+LR|CosineAnnealingWarmRestarts", "LambdaLR makes a schedule of any function of the step"),
+    (r"inv|inverse|det|logdet|slogdet|solve|lstsq|eig.*|svd.*|qr|cholesky.*|lu.*|pinv|matrix_.+",
+     "this part of linear algebra is not implemented so far; tensor.numpy() and numpy.linalg share its memory"),
+)  # fmt: skip
+
+
+def missing(module: ModuleType, name: str) -> AttributeError:
+    """The error for a name that a module does not have."""
+    text = f"module '{module.__name__}' has no attribute '{name}'"
+    for pattern, reason in _REASONS:
+        if re.fullmatch(pattern, name):
+            return AttributeError(f"{text}: {reason}", name=name, obj=module)
+    return AttributeError(text, name=name, obj=module)
