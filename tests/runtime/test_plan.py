@@ -232,12 +232,12 @@ def test_random_updates(seed):
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
 def test_division_of_integers_by_zero(name):
     x, y = ts.arange(6), ts.tensor([1, 2, 0, 1, 1, 1])
-    with pytest.raises(ZeroDivisionError, match=name):
+    with pytest.raises(RuntimeError, match=f"ZeroDivisionError: .*{name}"):
         getattr(x, name)(y)
-    with pytest.raises(ZeroDivisionError, match=name):
+    with pytest.raises(RuntimeError, match=f"ZeroDivisionError: .*{name}"):
         getattr(x, name)(0)
     if hasattr(x, name + "_"):
-        with pytest.raises(ZeroDivisionError, match=name):
+        with pytest.raises(RuntimeError, match=f"ZeroDivisionError: .*{name}"):
             getattr(x, name + "_")(y)
     assert x.tolist() == [0, 1, 2, 3, 4, 5] and x._version == 0
     assert getattr(x, name)(ts.ones(6, dtype=ts.int64)).tolist() is not None  # and the next call works

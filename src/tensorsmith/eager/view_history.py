@@ -7,7 +7,10 @@ goes on unchanged. Views derive their node anew from the base when they are next
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from tensorsmith.autograd.node import (
     Node,
@@ -20,8 +23,10 @@ from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
+from tensorsmith.ir.gradients import strided_positions
 from tensorsmith.ir.graph import Node as Value
 from tensorsmith.ir.graph import Primitive
+from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -48,40 +53,66 @@ def geometry_of(view: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
 def view_value(base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
     """The elements of a view, from the value of its base."""
-    flat = _memory_order(base, base_strides)
-    return flat.graph.add(Primitive.AS_STRIDED, (flat,), shape=shape, strides=strides, offset=offset)
+    flat = build.permute(base, _memory_order(base, base_strides))
+    if covers_once(Strided(base.shape, base_strides)):
+        return flat.graph.add(Primitive.AS_STRIDED, (flat,), shape=shape, strides=strides, offset=offset)
+    places = _places_between_gaps(base, shape, strides, offset, base_strides)
+    linear = build.reshape(flat, (flat.numel,))
+    return build.reshape(flat.graph.add(Primitive.TAKE, (linear, places), axis=0), shape)
 
 
-def _memory_order(base: Value, base_strides: tuple[int, ...]) -> Value:
-    """The base with its axes in the order of memory, so that it is contiguous as a value."""
-    if not covers_once(Strided(base.shape, base_strides)):
-        raise NotImplementedError(
-            f"the gradient through a view of a tensor with gaps in memory (shape {base.shape}, strides {base_strides})"
-        )
+def _memory_order(base: Value, base_strides: tuple[int, ...]) -> list[int]:
+    """The axes of the base in the order of memory, in which it is contiguous as a value."""
     order = sorted(range(base.ndim), key=lambda i: (-base_strides[i], i) if base.shape[i] != 1 else (0, i))
-    return build.permute(base, order)
+    reach = 0  # the last element within the axes looked at so far, from the innermost out
+    for axis in reversed(order):
+        if base.shape[axis] > 1:
+            if base_strides[axis] <= reach:
+                raise NotImplementedError(
+                    f"a view of a tensor whose elements share memory (shape {base.shape}, strides {base_strides}), in a "
+                    "gradient or in a compiled function"
+                )
+            reach += (base.shape[axis] - 1) * base_strides[axis]
+    return order
+
+
+def _places_between_gaps(base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+    """Where the elements of a view are among those of a base with gaps in memory, counted in the order of memory.
+
+    A position in memory is taken apart into the coordinates of the base, the largest stride first.
+    """
+    graph = base.graph
+    here = np.indices(shape, sparse=True)
+    known = sum((i * s for i, s in zip(here, strides)), np.full((1,) * len(shape), offset))
+    rest, total = strided_positions(graph, shape, strides, offset), build.full(graph, (math.prod(shape),), 0, int64)
+    for axis in _memory_order(base, base_strides):
+        extent, stride = base.shape[axis], base_strides[axis]
+        if extent > 1:
+            if not (known // stride < extent).all():
+                break
+            known = known % stride
+            coordinate = build.map_(Fn.FLOOR_DIVIDE, rest, stride)
+            rest, total = rest - coordinate * stride, total * extent + coordinate
+    else:
+        if not known.any():
+            return total
+    raise NotImplementedError(
+        f"a view with elements in the gaps of its base (shape {base.shape}, strides {base_strides}), in a gradient or in a "
+        "compiled function"
+    )
 
 
 def written_value(base: Value, value: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
     """The base with the elements of a view replaced."""
-    flat = _memory_order(base, base_strides)
-    order_shape = flat.shape
-    graph = base.graph
-    index: Value | None = None
-    for axis, (extent, stride) in enumerate(zip(shape, strides)):
-        if extent == 1:
-            continue
-        step = build.reshape(graph.iota(extent) * stride, [extent if i == axis else 1 for i in range(len(shape))])
-        index = step if index is None else index + step
-    positions = build.broadcast_to(index if index is not None else build.full(graph, (1,) * len(shape), 0, int64), shape)
-    numel = value.numel
-    positions = build.reshape(positions + offset, (numel,))
-    linear = build.reshape(flat, (flat.numel,))
-    written = graph.add(Primitive.PUT, (linear, positions, build.reshape(value, (numel,))), axis=0, reduce="set")
-    back = build.reshape(written, order_shape)
-    order = sorted(range(base.ndim), key=lambda i: (-base_strides[i], i) if base.shape[i] != 1 else (0, i))
-    inverse = [order.index(i) for i in range(base.ndim)]
-    return build.permute(back, inverse)
+    order = _memory_order(base, base_strides)
+    flat = build.permute(base, order)
+    if covers_once(Strided(base.shape, base_strides)):
+        places = strided_positions(base.graph, shape, strides, offset)
+    else:
+        places = _places_between_gaps(base, shape, strides, offset, base_strides)
+    operands = (build.reshape(flat, (flat.numel,)), places, build.reshape(value, (value.numel,)))
+    written = base.graph.add(Primitive.PUT, operands, axis=0, reduce="set")
+    return build.permute(build.reshape(written, flat.shape), [order.index(i) for i in range(base.ndim)])
 
 
 view_of_base = Operator("view_of_base", view_value, node_name="AsStrided", shares=True)

@@ -19,6 +19,7 @@ Extents and strides here are concrete. Targets compile the *structure* (`kernels
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import DType
@@ -49,6 +50,11 @@ class Instr:
     index: int = 0
     value: bool | int | float | None = None
     reduction: str = ""
+    sign: bool = False  # of a constant zero: kernels are kept under their body, where -0.0 would equal 0.0
+
+    def __post_init__(self) -> None:
+        if self.value == 0 and isinstance(self.value, float) and math.copysign(1.0, self.value) < 0:
+            object.__setattr__(self, "sign", True)
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,3 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     axes = normalised(need_tensor("aminmax", input), dim)
     _need_elements("aminmax", input, axes, dim is None)
     return MinMax(*aminmax_operator(input, axes=axes, keepdim=bool(keepdim)))
-
-
-Tensor.amax, Tensor.amin = amax.__wrapped__, amin.__wrapped__  # type: ignore[method-assign]

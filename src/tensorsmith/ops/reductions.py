@@ -5,7 +5,6 @@ an axis, several axes, or None for all; reduced axes are dropped unless `keepdim
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any
 
@@ -212,11 +211,3 @@ def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:  # noqa
     """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
     x = as_floating(need_tensor("logsumexp", input))
     return logsumexp_operator(x, axes=normalised(x, dim), keepdim=bool(keepdim))
-
-
-# Methods skip the wrapper that serves `out=`: eager speed is decided by such calls.
-Tensor.sum = sum_.__wrapped__  # type: ignore[method-assign, attr-defined, method-assign]
-Tensor.mean = mean.__wrapped__  # type: ignore[method-assign, attr-defined, method-assign]
-_DIRECT: dict[str, Any] = {"all": all_, "any": any_, "prod": prod}
-for _name, _function in _DIRECT.items():
-    setattr(Tensor, _name, inspect.unwrap(_function))

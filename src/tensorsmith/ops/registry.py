@@ -53,7 +53,7 @@ def public(
 
     def enter(function: F) -> F:
         public_name = name or function.__name__.rstrip("_")
-        wrapped: Any = _with_out(function, public_name) if out else function
+        wrapped: Any = _with_out(function, public_name) if out else _with_numpy_names(function)
         key = f"{namespace}.{public_name}" if namespace else public_name
         TABLE[key] = Public(
             public_name, wrapped, family, namespace, method, False, kind, differentiable, tuple(aliases)
@@ -86,15 +86,47 @@ def inplace_method(name: str, function: Callable[..., Any]) -> None:
 
 def _with_out(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(function)
-    def wrapped(*args: Any, out: Tensor | tuple | None = None, **kwargs: Any) -> Any:
-        if out is None:
-            return function(*args, **kwargs)
-        return write_out(name, function(*args, **kwargs), out)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(*args)
+        out = kwargs.pop("out", None)
+        result = function(*args, **(_pytorch_names(kwargs) if renamed else kwargs))
+        return result if out is None else write_out(name, result, out)
 
     signature = inspect.signature(function)
+    renamed = "dim" in signature.parameters
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     parameters.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None))
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return wrapped
+
+
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def _pytorch_names(keywords: dict[str, Any]) -> dict[str, Any]:
+    """NumPy's names of `dim` and `keepdim`, which PyTorch takes too, as its own."""
+    for theirs, ours in _NUMPY_NAMES.items():
+        if theirs in keywords:
+            if ours in keywords:
+                raise TypeError(f"got both {ours}= and {theirs}=, which mean the same")
+            keywords[ours] = keywords.pop(theirs)
+    return keywords
+
+
+def _with_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that has `dim` also takes `axis` (and `keepdims`)."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return function
+    if "dim" not in parameters or "axis" in parameters:
+        return function
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **_pytorch_names(kwargs)) if kwargs else function(*args)
+
     return wrapped
 
 

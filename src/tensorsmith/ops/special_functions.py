@@ -10,7 +10,6 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ir.rules import float_result
 from tensorsmith.ops.pointwise_composites import as_one_floating, binary, floating, unary
 from tensorsmith.ops.registry import TABLE as PUBLIC
 from tensorsmith.ops.registry import inplace_method, need_tensor, public

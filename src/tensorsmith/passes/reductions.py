@@ -66,7 +66,8 @@ def _adds_halves(node: Node) -> bool:
 def prepare_reductions(graph: Graph) -> Graph:
     """The same graph with empty reductions replaced and long ones split; the graph itself where there are none."""
     nodes = graph.live_nodes()
-    if not any(_is_empty(node) or _is_single(node) or _is_narrow(node) or _is_long(node) or _adds_halves(node) for node in nodes):
+    kinds = (_is_empty, _is_single, _is_narrow, _is_long, _adds_halves)
+    if not any(applies(node) for node in nodes for applies in kinds):
         return graph
     result = Graph()
     mapping: dict[Node, Node] = {}

@@ -81,7 +81,7 @@ def no_error(name: str) -> Callable[[int, Sequence[int]], Exception]:
 
     def error(code: int, addresses: Sequence[int]) -> Exception:
         if code == -1:
-            return ZeroDivisionError(f"{name}: integer division or modulo by zero")
+            return RuntimeError(f"ZeroDivisionError: {name}: integer division or modulo by zero")
         return RuntimeError(f"{name}: kernel error {code}")
 
     return error

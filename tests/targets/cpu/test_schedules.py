@@ -289,6 +289,16 @@ def test_parameters_are_converted():
     check(spec, [np.arange(19, dtype=np.float32)], [0.5, 3])
 
 
+def test_zeros_of_either_sign_have_kernels_of_their_own():
+    def filled(value: float) -> np.ndarray:
+        body = (Instr(Kind.CONST, f32, value=value),)
+        out = np.ones(5, np.float32)
+        run(lower(KernelSpec((5,), None, (), body, (Store(Operand(f32, (1,)), 0),), name="filled")), out.ctypes.data)
+        return np.signbit(out)
+
+    assert not filled(0.0).any() and filled(-0.0).all() and not filled(0.0).any()
+
+
 def test_other_sizes_and_ranks_share_kernels():
     def bias(*shape: int) -> KernelSpec:
         dense = Operand(f32, contiguous(*shape))
