@@ -27,6 +27,7 @@ class Arithmetic:
 
     add(a, b):               a + b, same shape and dtype
     add_(a, b):              a += b in place (counts in the version); called where grad mode is off only
+    copy_(a, b):             b written over a in place, never recorded
     clone(t, layout):        copy of t with the strides of `layout` (its shape and dtype are t's)
     ones_like(t):            1 everywhere, shape and dtype of t; called where grad mode is off
     zeros(layout):           0 everywhere, with that layout, not tracked
@@ -35,10 +36,11 @@ class Arithmetic:
     stack(tensors, shape):   tensors of one shape in a row along a new first axis, then reshaped to `shape`
     """
 
-    __slots__ = ("add", "add_", "clone", "ones_like", "zeros", "sum_to_size", "cast", "stack")
+    __slots__ = ("add", "add_", "copy_", "clone", "ones_like", "zeros", "sum_to_size", "cast", "stack")
 
     add: Callable[[Tensor, Tensor], Tensor]
     add_: Callable[[Tensor, Tensor], Any]
+    copy_: Callable[[Tensor, Tensor], Any]
     clone: Callable[[Tensor, Layout], Tensor]
     ones_like: Callable[[Tensor], Tensor]
     zeros: Callable[[Layout], Tensor]

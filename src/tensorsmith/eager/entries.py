@@ -53,9 +53,12 @@ def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -
     if seen is not None:
         source = kinds[0]
         assert isinstance(source, Layout)
-        program = operation.program(kinds, attrs) if any(needs) and source.dtype.kind in "fc" else None
+        tracked = any(needs) and source.dtype.kind in "fc"
         if isinstance(seen, Strided):
-            return _view(source.dtype, seen, 0, len(kinds), program, needs)
+            layout = layout_of(source.dtype, seen.shape, seen.strides)
+            recorded_view = (operation, source, attrs) if tracked else None
+            return view_entry(len(kinds), 0, layout, seen.offset * source.dtype.itemsize, None, needs, recorded_view)
+        program = operation.program(kinds, attrs) if tracked else None
         run = _views_entry(source.dtype, seen)
         return run if program is None else recorder(program, run, needs, (True,) * len(seen))
     program = operation.program(kinds, attrs)

@@ -205,6 +205,12 @@ def recording_entry(
 
     def untracked(*operands: Any) -> Any:
         target = operands[only]
+        base = target.base
+        if base is not None and base.layout.tracked and modes.grad:
+            raise RuntimeError(
+                f"{name}: A view was created in no_grad mode and is being modified inplace with grad mode enabled: the write "
+                "would have no gradient. Write under no_grad(), or make the view outside of it."
+            )
         for i in others:
             if operands[i].storage is target.storage:
                 check_overlap(name, operands[i], target)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorsmith.autograd.arithmetic import arithmetic
 from tensorsmith.autograd.node import Node, _sequence, gradient_edge
 from tensorsmith.autograd.saved import FREED, SavedTensor, modified_message
+from tensorsmith.core.layout import Layout, layout_of
+from tensorsmith.core.views import Strided, may_overlap_itself
 from tensorsmith.eager.fast import FAST, NUMBERS
 from tensorsmith.eager.operator import BackwardOperator, Program
 from tensorsmith.ir.vjp import Saved
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor, make_tensor
+from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
 
 Entry = Callable[..., Any]
 
@@ -88,6 +91,40 @@ class OperatorNode(Node):
                 raise RuntimeError(modified_message(value.layout, value.storage.version, version, self.name()))
             values.append(value)
         return values
+
+
+class ViewNode(Node):
+    """The recorded call of an operator that makes one view. Its gradient is derived when it is first needed.
+
+    Nothing is saved. A view of some of the elements (a slice) sends its gradient back by writing it into zeros, which needs no
+    graph for every position; any other goes through the program's backward operator.
+    """
+
+    __slots__ = ("operation", "source", "attrs")
+
+    operation: Any
+    source: Layout
+    attrs: dict[str, Any]
+
+    def name(self) -> str:
+        return self.operation.node_name
+
+    def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        grad = grads[0]
+        if grad is None:
+            return (None,)
+        source = self.source
+        if not modes.grad and modes.tracer is None:
+            whole = layout_of(source.dtype, source.shape)
+            seen = self.operation.places([whole], self.attrs)
+            if isinstance(seen, Strided) and grad.layout.numel < whole.numel and not may_overlap_itself(seen):
+                result = arithmetic.zeros(whole)
+                arithmetic.copy_(make_view(result, layout_of(source.dtype, seen.shape, seen.strides), seen.offset), grad)
+                return (result,)
+        backward = self.operation.program([source], self.attrs).backward((True,), (True,))
+        if not backward.computes:
+            return (None,)
+        return (backward(grad),)
 
 
 def recorder(

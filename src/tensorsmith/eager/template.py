@@ -36,8 +36,8 @@ from typing import Any
 
 from tensorsmith.autograd.node import _sequence, gradient_edge
 from tensorsmith.core.layout import Layout
-from tensorsmith.eager.operator import Program
-from tensorsmith.eager.record import OperatorNode, note_user_line, save
+from tensorsmith.eager.operator import Operation, Program
+from tensorsmith.eager.record import OperatorNode, ViewNode, note_user_line, save
 from tensorsmith.runtime.plan import Plan
 from tensorsmith.runtime.steps import KernelStep
 from tensorsmith.tensor.modes import modes
@@ -96,9 +96,13 @@ def launch_entry(
 
 
 def view_entry(
-    count: int, source: int, layout: Layout, offset_bytes: int, program: Program | None, needs: tuple[bool, ...]
-) -> Callable[..., Tensor]:
-    """The entry of a call whose result is a view of operand number `source`."""
+    count: int, source: int, layout: Layout, offset_bytes: int, program: Program | None, needs: tuple[bool, ...],
+    recorded: tuple[Operation, Layout, dict[str, Any]] | None = None,
+) -> Callable[..., Tensor]:  # fmt: skip
+    """The entry of a call whose result is a view of operand number `source`.
+
+    recorded: operation, layout of its one operand and attributes, where a ViewNode is to be recorded.
+    """
     body = [
         "tensor = new(Tensor)",
         f"storage = tensor.storage = a{source}.storage",
@@ -110,6 +114,30 @@ def view_entry(
         "tensor.state = None",
     ]
     names = {"new": object.__new__, "Tensor": Tensor, "layout": layout, "offset": offset_bytes}
+    if recorded is not None:
+        operation, operand, attrs = recorded
+        names |= {
+            "modes": modes, "ViewNode": ViewNode, "gradient_edge": gradient_edge, "next_number": _sequence.__next__,
+            "operation": operation, "operand": operand.with_tracking(False), "attrs": attrs,
+            "tracked": layout.with_tracking(True), "note_user_line": note_user_line,
+        }  # fmt: skip
+        body += [
+            "if modes.grad:",
+            "    node = tensor.node = new(ViewNode)",
+            "    node.operation = operation",
+            "    node.source = operand",
+            "    node.attrs = attrs",
+            "    node.edges = (gradient_edge(a0),)",
+            "    node.sequence = next_number()",
+            "    node.attached = None",
+            "    tensor.layout = tracked",
+            "    if modes.anomaly:",
+            "        note_user_line(node)",
+            "else:",
+            "    tensor.layout = layout",
+            "    tensor.node = None",
+        ]
+        return _written(body, count, names)
     return _finish(body, count, names, layout, program, needs)
 
 
@@ -120,6 +148,11 @@ def _finish(
         body += ["tensor.layout = layout", "tensor.node = None"]
     else:
         body += _recording(count, names, layout, program, needs)
+    return _written(body, count, names)
+
+
+def _written(body: list[str], count: int, names: dict[str, Any]) -> Callable[..., Tensor]:
+    """The function of this text."""
     arguments = ", ".join(f"a{i}" for i in range(count))
     source = f"def entry({arguments}):\n" + "".join(f"    {line}\n" for line in [*body, "return tensor"])
     code = _codes.get(source)

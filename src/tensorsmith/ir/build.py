@@ -73,6 +73,11 @@ def wide(x: Node) -> Node:
     return cast(x, compute_dtype(x.dtype))
 
 
+def as_value(x: Node) -> Node:
+    """A value of run-time scalars alone as an ordinary one, which beside Python numbers keeps its dtype."""
+    return x.graph.add(Primitive.RESHAPE, (x,), shape=()) if x.weak else x
+
+
 def broadcast_to(x: Node, shape: Sequence[int]) -> Node:
     """Expand by the usual rule: axes are matched from the right, extent 1 repeats."""
     shape = tuple(shape)

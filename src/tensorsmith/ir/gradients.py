@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.ir.build import (
+    as_value,
     broadcast_to,
     cast,
     concat,
@@ -41,15 +42,8 @@ Rule = Callable[[Node, Node, Node], Sequence[Node | None]]
 
 def _map(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     """The chain rule: the gradient times each partial derivative of the scalar table."""
-    operands = [_as_value(operand) for operand in node.inputs]
+    operands = [as_value(operand) for operand in node.inputs]
     return TABLE[node.attrs["fn"]].products(operands, output, [grad] * len(operands))
-
-
-def _as_value(x: Node) -> Node:
-    """A run-time scalar as an ordinary value: beside the rules' numbers it keeps its dtype, as all operands here do."""
-    if x.op is Primitive.INPUT and x.attrs["param"]:
-        return x.graph.add(Primitive.RESHAPE, (x,), shape=())
-    return x
 
 
 def _cast(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:

@@ -78,6 +78,7 @@ def _add_unrecorded(a: Tensor, b: Tensor) -> Tensor:
 set_arithmetic(
     add=_fast_add,
     add_=_add_unrecorded,
+    copy_=copy_operation,
     clone=_clone,
     ones_like=_ones,
     zeros=_zeros,

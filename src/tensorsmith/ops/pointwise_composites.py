@@ -277,7 +277,8 @@ def _heaviside(x: Any, y: Any) -> Node:
 def as_one_floating(x: Any, y: Any) -> tuple[Node, Node]:
     """Both operands in their common floating dtype, before anything is computed of one of them alone."""
     dtype, graph = float_result(build.promote([x, y])), build.graph_of([x, y])
-    return build.cast(x, dtype, graph), build.cast(y, dtype, graph)
+    a, b = build.cast(x, dtype, graph), build.cast(y, dtype, graph)
+    return build.as_value(a), build.as_value(b)
 
 
 def _ldexp(x: Any, y: Any) -> Node:
