@@ -13,9 +13,11 @@ from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType, as_dtype, from_numpy_dtype, get_default_dtype, int64, of_python_scalar
 from tensorsmith.core.layout import layout_of
 from tensorsmith.core.views import Strided
+from tensorsmith.eager.fast import FAST, remember
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.raw_keys import find
 from tensorsmith.ops.registry import public
 from tensorsmith.runtime.steps import array_at
 from tensorsmith.tensor.modes import modes
@@ -238,15 +240,30 @@ def full(
     return _finish(_full_operator(fill_value, shape=shape, dtype=dtype), requires_grad)
 
 
+def _constant(name: str, value: int, size: tuple, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
+    """zeros and ones, by the raw arguments where they were seen before."""
+    dtype = dtype or get_default_dtype()
+    plain = device is None and not requires_grad
+    key = (name, size, dtype)
+    if plain:
+        entry = find(key)
+        if entry is not None:
+            return entry(value)
+    shape = shape_of(name, size)
+    result = full(shape, value, dtype=dtype, device=device, requires_grad=requires_grad)
+    entry = FAST.get((_full_operator, int, ("shape", shape), ("dtype", dtype))) if plain else None
+    if entry is not None and not (size and isinstance(size[0], list)):
+        remember(key, entry)
+    return result
+
+
 @public("creation", method=False)
 @_accepts_out
 def zeros(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
 ) -> Tensor:
     """A tensor of zeros: `zeros(2, 3)` or `zeros((2, 3))`."""
-    return full(
-        shape_of("zeros", size), 0, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
-    )
+    return _constant("zeros", 0, size, dtype, device, requires_grad)
 
 
 @public("creation", method=False)
@@ -255,9 +272,7 @@ def ones(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
 ) -> Tensor:
     """A tensor of ones: `ones(2, 3)` or `ones((2, 3))`."""
-    return full(
-        shape_of("ones", size), 1, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
-    )
+    return _constant("ones", 1, size, dtype, device, requires_grad)
 
 
 @public("creation", method=False)

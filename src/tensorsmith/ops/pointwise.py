@@ -117,7 +117,7 @@ def _unary(fn: Fn) -> None:
     _document(function, fn, "input")
     public("pointwise", name=row.name, out=True, differentiable=row.differentiable)(function)
     setattr(Tensor, row.name, function)
-    if row.typing is not Typing.BOOL:
+    if row.typing is not Typing.BOOL or fn is Fn.LOGICAL_NOT:
         inplace_method(row.name, lambda self: inplace(self))
 
 
@@ -136,7 +136,7 @@ def _binary(fn: Fn, reflected_name: str | None = None) -> None:
     _document(function, fn, "input, other")
     public("pointwise", name=row.name, out=True, differentiable=row.differentiable)(function)
     setattr(Tensor, row.name, function)
-    if row.typing is not Typing.BOOL or fn in (Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_XOR):
+    if row.arity == 2:  # the result of a comparison is written as 0 or 1
         inplace_method(row.name, lambda self, other: inplace(self, _operand(row.name, other)))
 
 
@@ -272,3 +272,6 @@ for _name, _alias in {
     if _name in PUBLIC and _alias != _name:
         PUBLIC[_name].aliases = (*PUBLIC[_name].aliases, _alias)
         setattr(Tensor, _alias, getattr(Tensor, _name))
+        if hasattr(Tensor, _name + "_"):
+            setattr(Tensor, _alias + "_", getattr(Tensor, _name + "_"))
+Tensor.subtract_ = Tensor.sub_  # type: ignore[attr-defined]

@@ -73,9 +73,9 @@ def _square(x: Node) -> Node:
 
 def unary(
     name: str, graph: Callable[..., Node], what: str, vjp: Any = None, *, inplace: bool = True,
-    aliases: tuple[str, ...] = (), differentiable: bool = True, namespaces: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (), differentiable: bool = True, namespaces: tuple[str, ...] = (), method: bool = True,
 ) -> Operator:  # fmt: skip
-    """Enter an operator of one tensor: function, method, in-place form, namespaces."""
+    """Enter an operator of one tensor: function, method, in-place form, namespaces (only those without `method`)."""
     operator = Operator(name, graph, vjp, pointwise=True)
 
     def function(input: Tensor) -> Tensor:  # noqa: A002
@@ -90,8 +90,9 @@ def unary(
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = what
-    public("pointwise", aliases=aliases, out=True, differentiable=differentiable)(function)
-    setattr(Tensor, name, function)
+    if method:
+        public("pointwise", aliases=aliases, out=True, differentiable=differentiable)(function)
+        setattr(Tensor, name, function)
     for each in namespaces:
         public("pointwise", name=name, namespace=each, method=False, out=True, differentiable=differentiable)(function)
     if inplace:

@@ -126,6 +126,13 @@ def _mvlgamma(x: Node, p: int) -> Node:
     return total + p * (p - 1) / 4 * math.log(math.pi)
 
 
+def _entr(x: Node) -> Node:
+    x = floating(x)
+    safe = build.where(x > 0, x, 1)
+    inside = build.where(x > 0, -x * m(Fn.LOG, safe), build.where(m(Fn.EQ, x, 0), 0, -math.inf))
+    return build.where(m(Fn.ISNAN, x), x, inside)
+
+
 def _xlogy(x: Any, y: Any) -> Node:
     return _xlogy_of(x, y, Fn.LOG)
 
@@ -158,6 +165,11 @@ def _xlog1py_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> 
 unary("sinc", _sinc, "sin(pi x) / (pi x), 1 at 0.", _sinc_vjp, namespaces=("special",))
 binary("xlogy", _xlogy, "x log(y), 0 where x is 0.", _xlogy_vjp, namespaces=("special",))
 binary("xlog1py", _xlog1py, "x log(1 + y), 0 where x is 0.", _xlog1py_vjp, namespaces=("special",), method=False)
+unary("entr", _entr, "-x log(x), 0 at 0 and -inf below.", inplace=False, namespaces=("special",), method=False)
+unary(
+    "ndtr", lambda x: m(Fn.ERFC, floating(x) * -math.sqrt(0.5)) * 0.5, "The normal distribution function.",
+    inplace=False, namespaces=("special",), method=False,
+)  # fmt: skip
 _logit_operator = Operator("logit", _logit, _logit_vjp, pointwise=True)
 _logit_in_place = InplaceOperation(_logit_operator)
 
