@@ -10,8 +10,7 @@ from anatomy import Anatomy, anatomy
 from stubs import summary
 from tensorsmith.ir.graph import VIEWS, Primitive
 from tensorsmith.ops.pointwise import OPERATORS
-from tensorsmith.ops.registry import TABLE as PUBLIC
-from tensorsmith.ops.registry import Public
+from tensorsmith.ops.registry import TABLE as PUBLIC, Public
 from tensorsmith.scalar import functions as scalar_functions
 from tensorsmith.scalar.algebra import apply
 from tensorsmith.scalar.expression import derivative, to_text, variable

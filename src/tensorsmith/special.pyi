@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from tensorsmith.tensor.tensor import Tensor as Tensor
 from typing import Any
+def entr(input: Tensor, *, out: Any = None) -> Tensor:
+    """-x log(x), 0 at 0 and -inf below."""
 def erf(input: Tensor, *, out: Any = None) -> Tensor:
     """erf(input): minimax in two ranges"""
 def erfc(input: Tensor, *, out: Any = None) -> Tensor:
@@ -26,6 +28,8 @@ def logit(input: Tensor, eps: float | None = None, *, out: Any = None) -> Tensor
     """log(x / (1 - x)), with x first moved into [eps, 1 - eps] where eps is given."""
 def multigammaln(input: Tensor, p: int, *, out: Any = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
+def ndtr(input: Tensor, *, out: Any = None) -> Tensor:
+    """The normal distribution function."""
 def polygamma(n: int, input: Tensor, *, out: Any = None) -> Tensor:
     """The n-th derivative of digamma."""
 def psi(input: Tensor, *, out: Any = None) -> Tensor:

@@ -3,8 +3,7 @@
 import math
 
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tensorsmith.core import views
 from tensorsmith.core.layout import contiguous_strides, is_contiguous, layout_of

@@ -12,8 +12,7 @@ import pytest
 
 import tensorsmith as ts
 from tensorsmith.ops.registry import TABLE, Public
-from tensorsmith.scalar.table import TABLE as SCALARS
-from tensorsmith.scalar.table import Fn
+from tensorsmith.scalar.table import TABLE as SCALARS, Fn
 
 GENERATOR = Path(__file__).parents[2] / "docs" / "generate"
 sys.path.append(str(GENERATOR))

@@ -1,8 +1,7 @@
 """Elementwise results lie in memory as PyTorch's."""
 
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tensorsmith.core.dtypes import float32
 from tensorsmith.core.layout import layout_of

@@ -18,8 +18,7 @@ import tensorsmith as ts
 from tensorsmith.core.dtypes import DType
 from tensorsmith.eager.operator import Operator, Program, operators
 from tensorsmith.ops.creation import array_of
-from tensorsmith.scalar.table import TABLE as SCALARS
-from tensorsmith.scalar.table import Typing
+from tensorsmith.scalar.table import TABLE as SCALARS, Typing
 from tensorsmith.targets.reference import interpret
 
 BASIC = "contiguous"

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from both_libraries import agree, normal, refuse
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import tensorsmith as ts
 

@@ -7,8 +7,7 @@ import pickle
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tensorsmith import scalar
 from tensorsmith.scalar import constant, derivative, evaluate, expression, variable

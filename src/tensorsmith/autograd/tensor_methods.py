@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.autograd import engine
-from tensorsmith.autograd.backward import GradientEdge, _implicit_root
-from tensorsmith.autograd.backward import backward as run_backward
+from tensorsmith.autograd.backward import GradientEdge, _implicit_root, backward as run_backward
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks, retain_on
 from tensorsmith.autograd.node import Node, derive_view_node
 from tensorsmith.tensor.modes import modes

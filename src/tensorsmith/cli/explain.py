@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the levels asked for."""
-    from tensorsmith.compile.explain import DEFAULT_LEVELS
-    from tensorsmith.compile.explain import LEVELS as EVERY_LEVEL
+    from tensorsmith.compile.explain import DEFAULT_LEVELS, LEVELS as EVERY_LEVEL
 
     levels: tuple[str, ...] = DEFAULT_LEVELS
     if options.level == "all":

@@ -20,8 +20,7 @@ from tensorsmith.eager import dispatch
 from tensorsmith.eager.operator import Kind, Operation, Operator, Program, program_key
 from tensorsmith.eager.record import OperatorNode, note_user_line, save, saved_table
 from tensorsmith.eager.view_history import copy_of
-from tensorsmith.ir.graph import Graph, Primitive
-from tensorsmith.ir.graph import Node as Value
+from tensorsmith.ir.graph import Graph, Node as Value, Primitive
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Output, Plan, build_plan
 from tensorsmith.scalar.table import Fn

@@ -24,8 +24,7 @@ from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import strided_positions
-from tensorsmith.ir.graph import Node as Value
-from tensorsmith.ir.graph import Primitive
+from tensorsmith.ir.graph import Node as Value, Primitive
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor

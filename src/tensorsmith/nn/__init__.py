@@ -5,8 +5,7 @@ import typing as _typing
 from types import ModuleType as _ModuleType
 
 from tensorsmith.core.missing import missing as _missing
-from tensorsmith.nn import functional as functional
-from tensorsmith.nn import init as init
+from tensorsmith.nn import functional as functional, init as init
 from tensorsmith.nn.activations import (
     CELU,
     ELU,

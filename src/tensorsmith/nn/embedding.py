@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorsmith.core.dtypes import DType
-from tensorsmith.nn import functional as F
-from tensorsmith.nn import init
+from tensorsmith.nn import functional as F, init
 from tensorsmith.nn.linear import new_parameter
 from tensorsmith.nn.module import Module
 from tensorsmith.nn.parameter import Parameter

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from tensorsmith.core.dtypes import DType, get_default_dtype
-from tensorsmith.nn import functional as F
-from tensorsmith.nn import init
+from tensorsmith.nn import functional as F, init
 from tensorsmith.nn.module import Module
 from tensorsmith.nn.parameter import Parameter
 from tensorsmith.ops.creation import check_device

@@ -19,8 +19,7 @@ from tensorsmith.ops import pointwise
 from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors
 from tensorsmith.ops.random import draw, uniform_graph, words_of
 from tensorsmith.ops.registry import TABLE, need_tensor, public
-from tensorsmith.scalar import composites
-from tensorsmith.scalar import functions as f
+from tensorsmith.scalar import composites, functions as f
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 

@@ -15,7 +15,7 @@ from tensorsmith.ops.creation import array_of, check_device
 from tensorsmith.ops.registry import method, public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import CPU, Device, Tensor, make_tensor
+from tensorsmith.tensor.tensor import Device, Tensor, make_tensor
 
 
 def _cast(x: Node, dtype: DType) -> Node:
@@ -237,4 +237,3 @@ def _set_data(self: Tensor, value: Tensor) -> None:
 
 
 Tensor.data = property(_get_data, _set_data)  # type: ignore[assignment, method-assign]
-_ = CPU

@@ -20,8 +20,7 @@ from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.distances import pairwise_distance
 from tensorsmith.ops.loss_reduction import finish, reduction_mode
 from tensorsmith.ops.registry import public
-from tensorsmith.scalar import composites
-from tensorsmith.scalar import functions as f
+from tensorsmith.scalar import composites, functions as f
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 

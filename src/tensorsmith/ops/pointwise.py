@@ -15,8 +15,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.registry import TABLE as PUBLIC
-from tensorsmith.ops.registry import inplace_method, need_tensor, public
+from tensorsmith.ops.registry import TABLE as PUBLIC, inplace_method, need_tensor, public
 from tensorsmith.scalar.table import TABLE, Fn, Typing
 from tensorsmith.tensor.tensor import Tensor
 

@@ -16,8 +16,7 @@ from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, copy_array
 from tensorsmith.ops.gathering import gather, index_dtype
 from tensorsmith.ops.index_steps import host
-from tensorsmith.ops.indexing import out_of_range, wrapped
-from tensorsmith.ops.indexing import put as put_at
+from tensorsmith.ops.indexing import out_of_range, put as put_at, wrapped
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor

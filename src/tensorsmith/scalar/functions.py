@@ -6,8 +6,7 @@ Functions composed of several rows are in `composites.py`.
 
 from typing import Any
 
-from tensorsmith.scalar.algebra import Operators as Operators
-from tensorsmith.scalar.algebra import apply as apply
+from tensorsmith.scalar.algebra import Operators as Operators, apply as apply
 from tensorsmith.scalar.fn import Fn
 
 __all__ = [

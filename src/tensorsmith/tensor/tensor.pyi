@@ -138,6 +138,7 @@ class Tensor:
     def abs_(self) -> Tensor: ...
     def absolute(self) -> Tensor:
         """abs(input): IEEE 754, one operation"""
+    def absolute_(self) -> Tensor: ...
     def acos(self) -> Tensor:
         """acos(input): Cephes acosf"""
     def acos_(self) -> Tensor: ...
@@ -167,7 +168,7 @@ class Tensor:
     def addr_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def adjoint(self) -> Tensor:
         """The last two axes exchanged."""
-    def all(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
+    def all(self, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
         """Whether every element is non-zero; true over nothing."""
     def allclose(
         self,
@@ -177,30 +178,37 @@ class Tensor:
         equal_nan: builtins.bool = False,
     ) -> builtins.bool:
         """Whether all elements are close."""
-    def amax(self, dim: Any = (), keepdim: builtins.bool = False) -> Tensor:
+    def amax(self, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
         """Largest element over axes (all by default). The gradient is shared equally among ties."""
-    def amin(self, dim: Any = (), keepdim: builtins.bool = False) -> Tensor:
+    def amin(self, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
         """Smallest element over axes (all by default). The gradient is shared equally among ties."""
     def aminmax(self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> MinMax:
         """Smallest and largest element of all, or along an axis."""
     def angle(self) -> Tensor:
         """The angle of a real number: pi below zero, else 0."""
-    def any(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
+    def any(self, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
         """Whether some element is non-zero; false over nothing."""
     def arccos(self) -> Tensor:
         """acos(input): Cephes acosf"""
+    def arccos_(self) -> Tensor: ...
     def arccosh(self) -> Tensor:
         """acosh(input): from log1p"""
+    def arccosh_(self) -> Tensor: ...
     def arcsin(self) -> Tensor:
         """asin(input): Cephes asinf"""
+    def arcsin_(self) -> Tensor: ...
     def arcsinh(self) -> Tensor:
         """asinh(input): from log1p"""
+    def arcsinh_(self) -> Tensor: ...
     def arctan(self) -> Tensor:
         """atan(input): Cephes atanf"""
     def arctan2(self, other: Any) -> Tensor:
         """atan2(input, other): atan of the quotient, moved to the quadrant"""
+    def arctan2_(self, other: Any) -> Tensor: ...
+    def arctan_(self) -> Tensor: ...
     def arctanh(self) -> Tensor:
         """atanh(input): from log1p"""
+    def arctanh_(self) -> Tensor: ...
     def argmax(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
         """Index of the largest element (the first of equals), along an axis or of the flattened tensor."""
     def argmin(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
@@ -404,6 +412,7 @@ class Tensor:
         """Parts along the third axis."""
     def eq(self, other: Any) -> Tensor:
         """eq(input, other): IEEE 754, one operation"""
+    def eq_(self, other: Any) -> Tensor: ...
     def equal(self, other: Tensor) -> builtins.bool:
         """Whether two tensors have the same shape and elements."""
     def erf(self) -> Tensor:
@@ -436,6 +445,7 @@ class Tensor:
         """Write a number over the elements whose indices are all equal; with `wrap` the diagonal of a tall matrix starts again."""
     def fix(self) -> Tensor:
         """trunc(input): IEEE 754, one operation"""
+    def fix_(self) -> Tensor: ...
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Axes start_dim to end_dim joined to one; a zero-dim tensor becomes one axis. The tensor itself where nothing changes."""
     def flip(self, *args: Any, dims: Any = None) -> Tensor:
@@ -475,6 +485,7 @@ class Tensor:
         """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
     def ge(self, other: Any) -> Tensor:
         """ge(input, other): IEEE 754, one operation"""
+    def ge_(self, other: Any) -> Tensor: ...
     def geometric_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the geometric distribution (p) over this tensor."""
     def ger(self, other: Tensor, *, out: Any = None) -> Tensor:
@@ -489,10 +500,13 @@ class Tensor:
     def grad_fn(self) -> Node | None: ...
     def greater(self, other: Any) -> Tensor:
         """gt(input, other): IEEE 754, one operation"""
+    def greater_(self, other: Any) -> Tensor: ...
     def greater_equal(self, other: Any) -> Tensor:
         """ge(input, other): IEEE 754, one operation"""
+    def greater_equal_(self, other: Any) -> Tensor: ...
     def gt(self, other: Any) -> Tensor:
         """gt(input, other): IEEE 754, one operation"""
+    def gt_(self, other: Any) -> Tensor: ...
     def half(self, memory_format: Any = None) -> Tensor:
         """In float16; the tensor itself where it is that already."""
     def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
@@ -595,13 +609,16 @@ class Tensor:
     def ldexp_(self, other: Any) -> Tensor: ...
     def le(self, other: Any) -> Tensor:
         """le(input, other): IEEE 754, one operation"""
+    def le_(self, other: Any) -> Tensor: ...
     def lerp(self, end: Tensor, weight: Any, *, out: Any = None) -> Tensor:
         """input + weight * (end - input)."""
     def lerp_(self, end: Any, weight: Any) -> Tensor: ...
     def less(self, other: Any) -> Tensor:
         """lt(input, other): IEEE 754, one operation"""
+    def less_(self, other: Any) -> Tensor: ...
     def less_equal(self, other: Any) -> Tensor:
         """le(input, other): IEEE 754, one operation"""
+    def less_equal_(self, other: Any) -> Tensor: ...
     def lgamma(self) -> Tensor:
         """lgamma(input): Lanczos; reflection below 1/2"""
     def lgamma_(self) -> Tensor: ...
@@ -633,6 +650,7 @@ class Tensor:
     def logical_and_(self, other: Any) -> Tensor: ...
     def logical_not(self) -> Tensor:
         """logical_not(input): non-zero is true"""
+    def logical_not_(self) -> Tensor: ...
     def logical_or(self, other: Any) -> Tensor:
         """logical_or(input, other): non-zero is true"""
     def logical_or_(self, other: Any) -> Tensor: ...
@@ -648,6 +666,7 @@ class Tensor:
         """In int64; the tensor itself where it is that already."""
     def lt(self, other: Any) -> Tensor:
         """lt(input, other): IEEE 754, one operation"""
+    def lt_(self, other: Any) -> Tensor: ...
     @property
     def mH(self) -> Tensor: ...
     @property
@@ -669,7 +688,14 @@ class Tensor:
     def maximum(self, other: Any) -> Tensor:
         """maximum(input, other): IEEE 754-2019 maximum"""
     def maximum_(self, other: Any) -> Tensor: ...
-    def mean(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
+    def mean(
+        self,
+        dim: Any = None,
+        keepdim: builtins.bool = False,
+        *,
+        dtype: DType | None = None,
+        out: Any = None,
+    ) -> Tensor:
         """Arithmetic mean over axes, of floating-point values only; NaN over nothing."""
     def median(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
         """The lower median of all, or along an axis with its place; NaN where there is one."""
@@ -709,6 +735,7 @@ class Tensor:
         """Indices drawn with the probabilities that the rows of `input` are proportional to."""
     def multiply(self, other: Any) -> Tensor:
         """mul(input, other): IEEE 754, one operation"""
+    def multiply_(self, other: Any) -> Tensor: ...
     def mv(self, other: Tensor, *, out: Any = None) -> Tensor:
         """The product of a matrix and a vector."""
     def mvlgamma(self, p: builtins.int, *, out: Any = None) -> Tensor:
@@ -758,11 +785,13 @@ class Tensor:
         """`narrow`, in new memory."""
     def ne(self, other: Any) -> Tensor:
         """ne(input, other): IEEE 754, one operation"""
+    def ne_(self, other: Any) -> Tensor: ...
     def neg(self) -> Tensor:
         """neg(input): IEEE 754, one operation"""
     def neg_(self) -> Tensor: ...
     def negative(self) -> Tensor:
         """neg(input): IEEE 754, one operation"""
+    def negative_(self) -> Tensor: ...
     def new_empty(
         self,
         *size: Any,
@@ -846,6 +875,7 @@ class Tensor:
         """Write samples of the normal distribution (mean, std) over this tensor."""
     def not_equal(self, other: Any) -> Tensor:
         """ne(input, other): IEEE 754, one operation"""
+    def not_equal_(self, other: Any) -> Tensor: ...
     def numpy(self, *, force: builtins.bool = False) -> np.ndarray:
         """The tensor's memory as a NumPy array: both see each other's writes."""
     def outer(self, other: Tensor, *, out: Any = None) -> Tensor:
@@ -868,6 +898,7 @@ class Tensor:
         keepdim: builtins.bool = False,
         *,
         dtype: DType | None = None,
+        out: Any = None,
     ) -> Tensor:
         """Product of all elements or over one axis. The product of nothing is 1; gradients are right through zeros."""
     def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
@@ -1085,7 +1116,15 @@ class Tensor:
     def sub_(self, other: Any, *, alpha: Any = 1) -> Tensor: ...
     def subtract(self, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
         """sub(input, other, *, alpha=1): IEEE 754, one operation"""
-    def sum(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
+    def subtract_(self, other: Any, *, alpha: Any = 1) -> Tensor: ...
+    def sum(
+        self,
+        dim: Any = None,
+        keepdim: builtins.bool = False,
+        *,
+        dtype: DType | None = None,
+        out: Any = None,
+    ) -> Tensor:
         """Sum over axes. Integers and bool add up in int64; `dtype` converts first. The sum of nothing is 0."""
     def sum_to_size(self, *size: Any) -> Tensor:
         """Summed over the axes along which `size` was broadcast: the inverse of expand."""

@@ -6,8 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from spec_runner import Guarded, extent_of, machines, run
 
 from tensorsmith.core import dtypes

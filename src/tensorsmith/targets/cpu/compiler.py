@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tensorsmith.targets.cpu.machine import Machine
-from tensorsmith.targets.cpu.machine import machine as default_machine
+from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
 if TYPE_CHECKING:
     from tensorsmith.targets.cpu.disk_cache import DiskCache

@@ -25,8 +25,7 @@ from tensorsmith.targets.cpu.build import Function, Value, module_text
 from tensorsmith.targets.cpu.casts import narrow_half, widen_half
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
-from tensorsmith.targets.cpu.machine import Machine
-from tensorsmith.targets.cpu.machine import machine as default_machine
+from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
 from tensorsmith.targets.cpu.pointwise import chunk_count
 from tensorsmith.targets.cpu.vector import Lanes, size_of

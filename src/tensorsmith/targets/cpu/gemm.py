@@ -22,8 +22,7 @@ from tensorsmith.targets.cpu import gemm_dot, gemm_epilogue, gemm_stream
 from tensorsmith.targets.cpu.build import format_lines
 from tensorsmith.targets.cpu.gemm_blocks import WORDS
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece, entry_name, kernels
-from tensorsmith.targets.cpu.machine import Machine
-from tensorsmith.targets.cpu.machine import machine as default_machine
+from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
 _K_BLOCK_BYTES = 4096  # depth of a block: deep, since coming back to C costs more than a panel beyond the first cache
 _ROW_BLOCK_TILES = 12

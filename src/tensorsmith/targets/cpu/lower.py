@@ -16,8 +16,7 @@ from tensorsmith.targets.cpu import narrow, pointwise, row, transpose
 from tensorsmith.targets.cpu.body import instruction_cost
 from tensorsmith.targets.cpu.build import Function, Line, format_lines, module_text
 from tensorsmith.targets.cpu.compiler import compile_functions
-from tensorsmith.targets.cpu.machine import Machine
-from tensorsmith.targets.cpu.machine import machine as default_machine
+from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
 
 @dataclass(frozen=True)

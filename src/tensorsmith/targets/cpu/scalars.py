@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cpu import circular64 as t64
-from tensorsmith.targets.cpu import elementary as e
-from tensorsmith.targets.cpu import elementary64 as e64
-from tensorsmith.targets.cpu import inverse_hyperbolic
-from tensorsmith.targets.cpu import trigonometry as t
+from tensorsmith.targets.cpu import (
+    circular64 as t64,
+    elementary as e,
+    elementary64 as e64,
+    inverse_hyperbolic,
+    trigonometry as t,
+)
 from tensorsmith.targets.cpu.casts import to_bool
 from tensorsmith.targets.cpu.integers import (
     Context,
