@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 from tensorsmith.tensor.tensor import Tensor as Tensor
+from tensorsmith.core.dtypes import DType
 from typing import Any
+def digamma(input: Tensor, *, out: Any = None) -> Tensor:
+    """digamma(input): recurrence and asymptotic series, A&S 6.3"""
 def entr(input: Tensor, *, out: Any = None) -> Tensor:
     """-x log(x), 0 at 0 and -inf below."""
 def erf(input: Tensor, *, out: Any = None) -> Tensor:
@@ -24,8 +27,12 @@ def gammaln(input: Tensor, *, out: Any = None) -> Tensor:
     """lgamma(input): Lanczos; reflection below 1/2"""
 def log1p(input: Tensor, *, out: Any = None) -> Tensor:
     """log1p(input): log with the rounding of 1 + x corrected"""
+def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
 def logit(input: Tensor, eps: float | None = None, *, out: Any = None) -> Tensor:
     """log(x / (1 - x)), with x first moved into [eps, 1 - eps] where eps is given."""
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False, *, out: Any = None) -> Tensor:
+    """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
 def multigammaln(input: Tensor, p: int, *, out: Any = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
 def ndtr(input: Tensor, *, out: Any = None) -> Tensor:
@@ -38,6 +45,8 @@ def round(input: Tensor, *, decimals: int = 0, out: Any = None) -> Tensor:
     """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
 def sinc(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
+def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    """e**x along dim, divided by its sum."""
 def xlog1py(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """x log(1 + y), 0 where x is 0."""
 def xlogy(input: Tensor, other: Any, *, out: Any = None) -> Tensor:

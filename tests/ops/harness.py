@@ -181,6 +181,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "topk": _signed(k=2, axis=1, largest=True),
     "kthvalue": _signed(k=2, axis=1, keepdim=False),
     "median": _signed(axis=1, keepdim=True, skip_nan=False) + _signed(axis=1, keepdim=False, skip_nan=True),
+    "entr": [Sample((MATRIX,))],
     "median_whole": _signed(skip_nan=False) + _signed(skip_nan=True),
     "gather": [Sample((MATRIX, _index((3, 2), 4)), {"axis": 1})],
     "take": [Sample((MATRIX, _index((2, 3), 12)))],

@@ -2,8 +2,9 @@
 
 from tensorsmith.data.collate import default_collate, default_convert
 from tensorsmith.data.dataset import ConcatDataset, Dataset, Subset, TensorDataset, random_split
-from tensorsmith.data.digits import Digits, IdxImages, Images, load_digits
+from tensorsmith.data.digits import Digits, load_digits
 from tensorsmith.data.idx import find_idx_pair, load_idx
+from tensorsmith.data.images import IdxImages, Images
 from tensorsmith.data.loader import DataLoader
 from tensorsmith.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tensorsmith.core.dtypes import DType
+from tensorsmith.core.dtypes import DType, int64
+from tensorsmith.kernels.halves import widened
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind
 
 
@@ -35,6 +36,40 @@ class Structure:
     inner: tuple[int, ...]
     along: tuple[int, ...]
     outer: bool  # whether kept axes exist beyond the innermost one
+
+    @property
+    def first_coordinate(self) -> int:
+        """Number of the first coordinate among the operands."""
+        return len(self.inputs)
+
+    @property
+    def first_output(self) -> int:
+        """Number of the first output among the operands."""
+        return len(self.inputs) + self.coordinates
+
+    @property
+    def operand_count(self) -> int:
+        """How many operands there are, coordinates included."""
+        return len(self.inputs) + self.coordinates + len(self.outputs)
+
+    @property
+    def operand_dtypes(self) -> tuple[DType, ...]:
+        """The dtype of every operand; coordinates are int64."""
+        return (*self.inputs, *(int64,) * self.coordinates, *self.outputs)
+
+    @property
+    def operand_sizes(self) -> tuple[int, ...]:
+        """What one unit of each operand's stride counts: bytes in memory, 1 in a coordinate."""
+        return (*(d.itemsize for d in self.inputs), *(1,) * self.coordinates, *(d.itemsize for d in self.outputs))
+
+    @property
+    def values_along(self) -> tuple[int, ...]:
+        """The instructions stored at every point, not once per row."""
+        return tuple(value for value, is_row in zip(self.values, self.rows) if not is_row)
+
+    def is_coordinate(self, operand: int) -> bool:
+        """Whether an operand is a coordinate and not in memory."""
+        return self.first_coordinate <= operand < self.first_output
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +142,7 @@ def arrange(
 
 def canonicalize(spec: KernelSpec) -> Canonical:
     """The canonical form of a kernel spec."""
+    spec = widened(spec)
     body = spec.body
     coordinates: list[tuple[int, ...]] = []
     for instr in body:

@@ -13,6 +13,10 @@ with several, or with outputs along the reduced axis, a row kernel (softmax, lay
                                         %5 = apply div %3 %4
                                         store y <- %5
 
+Scalar functions and reductions compute in float32 where values are halves (float16, bfloat16). The specs that
+`kernels/assemble.py` makes say so with CASTs: none of their APPLYs and REDUCEs is on halves. In a spec made by hand one may
+be; it stands for the same computation, rounded once, and `kernels/halves.py` writes that out before a target sees it.
+
 Extents and strides here are concrete. Targets compile the *structure* (`kernels/canonical.py`) and pass them at run time.
 """
 

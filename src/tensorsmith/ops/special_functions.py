@@ -211,6 +211,8 @@ public("pointwise", name="multigammaln", namespace="special", method=False)(mvlg
 for _name, _alias in {
     "sigmoid": "expit", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv",
     "exp2": "exp2", "expm1": "expm1", "log1p": "log1p", "round": "round", "digamma": "psi", "lgamma": "gammaln",
+    "softmax": "softmax", "log_softmax": "log_softmax", "logsumexp": "logsumexp",
 }.items():  # fmt: skip
     if f"special.{_alias}" not in PUBLIC:
         public("pointwise", name=_alias, namespace="special", method=False)(PUBLIC[_name].function)
+public("pointwise", name="digamma", namespace="special", method=False)(PUBLIC["digamma"].function)

@@ -17,13 +17,12 @@ from tensorsmith.kernels.assemble import Kernel
 from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
-from tensorsmith.runtime.steps import ANCHOR_STEPS, KernelStep, PythonStep, Step, fused_step
+from tensorsmith.runtime.steps import ANCHOR_STEPS, LONG_WORK, KernelStep, PythonStep, Step, fused_step
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
 
 _ALIGN = 64
-_LONG_WORK = 1 << 18  # bytes moved from which other Python threads may run meanwhile
 
 
 @dataclass(frozen=True)
@@ -251,7 +250,7 @@ def _link(plan: Plan, words: int) -> None:
             run.append(step)
             continue
         if run:
-            long = any(s.bytes_moved >= _LONG_WORK for s in run)
+            long = any(s.bytes_moved >= LONG_WORK for s in run)
             table = [(s.recipe, [Given(w, o) for w, o in s.sources]) for s in run]
             plan.native_first.append(number - len(run))
             plan.native.append(NativePlan(table, words, (), RELEASE_GIL if long else 0))

@@ -18,13 +18,14 @@ from tensorsmith.core import views
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemble_fill
+from tensorsmith.kernels.errors import FIRST_POINT, ZERO_DIVISION
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
 
-_LONG_WORK = 1 << 18  # bytes moved from which other Python threads may run meanwhile
+LONG_WORK = 1 << 18  # bytes moved from which other Python threads may run meanwhile
 
 
 @dataclass
@@ -80,7 +81,7 @@ def no_error(name: str) -> Callable[[int, Sequence[int]], Exception]:
     """The exception for kernels that report only an integer division by zero."""
 
     def error(code: int, addresses: Sequence[int]) -> Exception:
-        if code == -1:
+        if code == ZERO_DIVISION:
             return RuntimeError(f"ZeroDivisionError: {name}: integer division or modulo by zero")
         return RuntimeError(f"{name}: kernel error {code}")
 
@@ -98,7 +99,7 @@ def kernel_request(kernel: Kernel) -> Request:
     words += [(node, 0) for node in kernel.params]
     if lowered.workspace_bytes:
         words.append((None, 0))
-    flags = RELEASE_GIL if lowered.bytes_moved >= _LONG_WORK else 0
+    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
 
     def step(sources: list[tuple[int, int]]) -> Step:
@@ -215,7 +216,7 @@ def _index_error(name: str, index: Strided, dtype: Any, size: int) -> Callable[[
     """The IndexError of a gather or scatter: which index, where it stands, what is allowed."""
 
     def error(code: int, addresses: Sequence[int]) -> Exception:
-        position = np.unravel_index(code - 1, index.shape) if index.shape else ()
+        position = np.unravel_index(code - FIRST_POINT, index.shape) if index.shape else ()
         value = array_at(addresses[1], index, dtype)[position]
         where = f" at position {[int(i) for i in position]}" if index.shape else ""
         return IndexError(f"{name}: index {value}{where} is out of bounds for dimension with size {size}")
@@ -262,7 +263,7 @@ def _indexing(fusion: Fusion, group: Group) -> list[Request]:
         (node, seen.offset * node.dtype.itemsize)
         for node, seen in ((table_node, table), (index_node, index), (other_node, other))
     ]
-    flags = RELEASE_GIL if lowered.bytes_moved >= _LONG_WORK else 0
+    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
     error = _index_error(root.op.value, index._replace(offset=0), index_node.dtype, size)
 

@@ -26,7 +26,7 @@ class Axis:
         # The addresses are made here, before the loop over the axis.
         self.pointers = [
             None if (base := kernel.base(k)) is None else kernel.function.offset(base, offsets[k])
-            for k in range(kernel.operands)
+            for k in range(kernel.structure.operand_count)
         ]
 
     def _pointer(self, operand: int, index: Value) -> str:
@@ -100,7 +100,7 @@ class Axis:
     def load_output(self, output: int, index: Value, mask: str | None) -> str:
         """Read back what `store` wrote at the same positions."""
         kernel = self.kernel
-        operand = kernel.first_output + output
+        operand = kernel.structure.first_output + output
         element = memory_element(kernel.structure.outputs[output])
         pointer = self._pointer(operand, index)
         if self.classes[operand] == 2:
@@ -110,7 +110,7 @@ class Axis:
     def store(self, output: int, value: str, index: Value, mask: str | None) -> None:
         """Write output number `output` at positions index, index + 1, ... along the axis."""
         kernel = self.kernel
-        operand = kernel.first_output + output
+        operand = kernel.structure.first_output + output
         dtype = kernel.structure.outputs[output]
         element = memory_element(dtype)
         raw = to_memory(kernel.lanes, dtype, value)

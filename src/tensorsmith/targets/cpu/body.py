@@ -13,15 +13,14 @@ from tensorsmith.kernels.canonical import Structure
 from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.build import Function, Value
-from tensorsmith.targets.cpu.casts import cast, narrow_half, widen_half
-from tensorsmith.targets.cpu.integers import Context
+from tensorsmith.targets.cpu.casts import cast
+from tensorsmith.targets.cpu.context import Context
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.random import philox
 from tensorsmith.targets.cpu.scalars import RENDERINGS
 from tensorsmith.targets.cpu.vector import ELEMENTS, Lanes, element_of
 
 ARGUMENTS = (("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker"))
-HALVES = (dtypes.float16, dtypes.bfloat16)
 # Rough cost of a function in vector instructions, for choosing how far loops are unrolled.
 _COSTS = {Fn.DIV: 4, Fn.SQRT: 5, Fn.RSQRT: 9, Fn.RECIPROCAL: 4}
 _PREDICATES = frozenset({
@@ -53,7 +52,7 @@ def lane_count(structure: Structure, machine: Machine) -> int:
     for dtype in used:
         element_of(dtype)
     # Half types are computed in float32; a constant's or parameter's own dtype always reappears where it is used.
-    sizes = {4 if d in HALVES else d.itemsize for d in used} or {4}
+    sizes = {4 if d.is_half else d.itemsize for d in used} or {4}
     widest = max(sizes)
     if widest == 8 and 4 in sizes:
         widest = 4
@@ -79,20 +78,12 @@ class Values:
         self.load = load
         self.coordinate = coordinate
         self.values: dict[int, str] = dict(known)
-        self._wide: dict[int, str] = {}
 
     def of(self, position: int) -> str:
         """The value of one instruction, with everything it needs."""
         for needed in cone(self.structure.body, [position], self.values):
             self.values[needed] = self._compute(self.structure.body[needed])
         return self.values[position]
-
-    def in_float32(self, position: int) -> str:
-        """The value of an instruction of a half type, as float32."""
-        if position not in self._wide:
-            dtype = self.structure.body[position].dtype
-            self._wide[position] = widen_half(self.context.lanes, dtype, self.of(position))
-        return self._wide[position]
 
     def _compute(self, instr: Instr) -> str:
         lanes = self.context.lanes
@@ -104,13 +95,11 @@ class Values:
         if instr.kind is Kind.INDEX:
             return self.coordinate(instr.index)
         if instr.kind is Kind.CAST:
-            exact = self._sign_of_half(instr) if instr.dtype in HALVES else None
+            exact = self._sign_of_half(instr) if instr.dtype.is_half else None
             if exact is not None:
                 return exact
             source = self.structure.body[instr.args[0]].dtype
-            if source in HALVES and instr.dtype not in HALVES:
-                return cast(self.context.lanes, dtypes.float32, instr.dtype, self.in_float32(instr.args[0]))
-            return cast(self.context.lanes, source, instr.dtype, self.values[instr.args[0]])
+            return cast(lanes, source, instr.dtype, self.values[instr.args[0]])
         if instr.kind is Kind.RANDOM:
             return philox(lanes, self.values[instr.args[0]], self.values[instr.args[1]])
         if instr.kind is Kind.APPLY:
@@ -141,10 +130,7 @@ class Values:
         if rendering is None:
             raise NotImplementedError(f"{instr.fn.value} has no CPU kernel; it is computed by a library call")
         dtype = self.structure.body[instr.args[-1]].dtype
-        if dtype not in HALVES or instr.fn is Fn.WHERE:
-            return rendering(self.context, dtype, [self.values[a] for a in instr.args])
-        result = rendering(self.context, dtypes.float32, [self.in_float32(a) for a in instr.args])
-        return narrow_half(self.context.lanes, instr.dtype, result) if instr.dtype in HALVES else result
+        return rendering(self.context, dtype, [self.values[a] for a in instr.args])
 
 
 def cone(body: tuple[Instr, ...], roots: Iterable[int], known: Mapping[int, object] | set[int]) -> list[int]:
@@ -162,7 +148,7 @@ def cone(body: tuple[Instr, ...], roots: Iterable[int], known: Mapping[int, obje
 
 def constant(lanes: Lanes, dtype: DType, value: bool | int | float) -> str:
     """A constant of a dtype in every lane."""
-    if dtype in HALVES:
+    if dtype.is_half:
         with np.errstate(over="ignore"):
             bits = int(np.asarray(value, np.float64).astype(np.float32).astype(dtype.numpy).view(np.uint16))
         return lanes.constant("i16", bits)
@@ -195,8 +181,6 @@ class KernelText:
         self.function = Function(name, ARGUMENTS)
         self.lanes = Lanes(self.function, lanes or lane_count(structure, machine), machine)
         n_inputs, n_outputs = len(structure.inputs), len(structure.outputs)
-        self.operands = n_inputs + structure.coordinates + n_outputs
-        self.first_output = n_inputs + structure.coordinates
         self.launch_words = n_inputs + n_outputs + len(structure.params)
         f = self.function
         self.inputs = [f.word("%args", k, "ptr") for k in range(n_inputs)]
@@ -216,15 +200,14 @@ class KernelText:
 
     def operand_dtype(self, operand: int) -> DType:
         """The dtype of operand `operand`; coordinates are int64."""
-        if operand < len(self.structure.inputs):
-            return self.structure.inputs[operand]
-        return dtypes.int64 if operand < self.first_output else self.structure.outputs[operand - self.first_output]
+        return self.structure.operand_dtypes[operand]
 
     def base(self, operand: int) -> str | None:
         """The address given at launch, None for a coordinate."""
         if operand < len(self.inputs):
             return self.inputs[operand]
-        return None if operand < self.first_output else self.outputs[operand - self.first_output]
+        first = self.structure.first_output
+        return None if operand < first else self.outputs[operand - first]
 
     def context(self, mask: str | None = None) -> Context:
         """Where instructions go, with the active lanes."""

@@ -117,9 +117,9 @@ def cast(lanes: Lanes, source: DType, target: DType, value: str) -> str:
     """`value` of dtype `source` as `target`: floats to integers saturate (NaN gives 0), integers wrap, bool is != 0."""
     if source is target:
         return value
-    if source in (dtypes.float16, dtypes.bfloat16):
+    if source.is_half:
         return cast(lanes, dtypes.float32, target, widen_half(lanes, source, value))
-    if target in (dtypes.float16, dtypes.bfloat16):
+    if target.is_half:
         return narrow_half(lanes, target, cast(lanes, source, dtypes.float32, value), not source.is_floating_point)
     from_element, to_element = element_of(source), element_of(target)
     if target.kind == "b":

@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.canonical import arrange
+from tensorsmith.kernels.errors import FIRST_POINT
 from tensorsmith.kernels.spec_index import IndexSpec
 from tensorsmith.targets.cpu.body import ARGUMENTS, memory_element
 from tensorsmith.targets.cpu.build import Function, Value, module_text
 from tensorsmith.targets.cpu.casts import narrow_half, widen_half
+from tensorsmith.targets.cpu.chunks import chunk_count
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
-from tensorsmith.targets.cpu.pointwise import chunk_count
 from tensorsmith.targets.cpu.vector import Lanes, size_of
 
 _HEADER = 6
@@ -106,7 +107,7 @@ class _IndexKernel:
         return inside, place
 
     def _report(self, position: Value) -> None:
-        self.f.store(self.f.add(position, 1), "i64", self.error_word, 8)
+        self.f.store(self.f.add(position, FIRST_POINT), "i64", self.error_word, 8)
 
     def _row(self, offsets: list[str], low: Value, high: Value) -> None:
         f = self.f

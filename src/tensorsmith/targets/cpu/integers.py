@@ -1,34 +1,13 @@
-"""Integer division, shifts and powers on vectors (none may trap), and the context in which functions can fail."""
+"""Integer division, shifts and powers on vectors (none may trap); a zero divisor is reported in the error word."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from tensorsmith.core.dtypes import DType
+from tensorsmith.kernels.errors import ZERO_DIVISION
+from tensorsmith.targets.cpu.context import Context
 from tensorsmith.targets.cpu.vector import Lanes, element_of
-
-
-@dataclass
-class Context:
-    """Where instructions go, which lanes count, and how a kernel reports an error."""
-
-    lanes: Lanes
-    error_word: str | None = None  # pointer to the error word
-    mask: str | None = None  # active lanes; None means all
-
-    def report(self, faulty: str, code: int) -> None:
-        """Store `code` in the error word if an active lane of the mask `faulty` is set."""
-        if self.error_word is None:
-            raise NotImplementedError("this function can fail and needs a kernel with an error word")
-        if self.mask is not None:
-            faulty = self.lanes.op("and", "i1", faulty, self.mask)
-        with self.lanes.function.if_(self.lanes.any(faulty)):
-            self.lanes.function.store(code, "i64", self.error_word, 8)
-
-
-Rendering = Callable[[Context, DType, Sequence[str]], str]
-ZERO_DIVISION = -1  # error code of an integer division by zero
 
 
 def _safe_divisor(context: Context, dtype: DType, x: str, y: str) -> tuple[str, str, str]:

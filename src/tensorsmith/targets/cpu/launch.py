@@ -27,9 +27,11 @@ from tensorsmith.targets.cpu.recipe import (
     PLAN_HEADER,
     RECIPE_HEADER,
     RELEASE_GIL,
+    SOURCE_BITS,
     Given,
     NativePlan,
     Recipe,
+    RecipeWord,
     Slot,
     decode_error,
     encode_error,
@@ -134,9 +136,9 @@ def launch_many_portable(*arguments: Any) -> int | None:
     at += 8 * slots
     for step in range(steps):
         (recipe,) = _read(at, 1)
-        sources = _read(at + 8, _read(recipe, RECIPE_HEADER)[2])
+        sources = _read(at + 8, _read(recipe, RECIPE_HEADER)[RecipeWord.GIVEN])
         at += 8 * (1 + len(sources))
-        words = [ctypes.c_int64(table[source & 0xFFFF] + (source >> 16)).value for source in sources]
+        words = [ctypes.c_int64(table[source & (1 << SOURCE_BITS) - 1] + (source >> SOURCE_BITS)).value for source in sources]
         code = _run(recipe, words, bool(flags & RELEASE_GIL))
         if code:
             return encode_error(step, code)

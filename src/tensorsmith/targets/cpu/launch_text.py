@@ -3,9 +3,13 @@
 Only functions and data that CPython exports are used, and of an object's layout only ``ob_type`` at offset 8, which
 ``launch`` checks before it trusts this text.  Every argument's type is looked at before its value is read: an int (or a
 subclass: bool) gives its 64 bits, a float (or a subclass) the bits of its double, anything else a TypeError.
+
+The function of a recipe and the number of steps of a plan are their first words (`recipe.py`).
 """
 
 from __future__ import annotations
+
+from tensorsmith.targets.cpu.recipe import ERROR_BITS, RELEASE_GIL, SOURCE_BITS, PlanWord, RecipeWord
 
 LAUNCH_TEXT = r"""
 @pool_state = external global i8
@@ -169,7 +173,7 @@ good:
 ; Copy a recipe's constants (in groups of four words, both arrays are padded) behind the launch words.
 define internal void @copy_constants(ptr %recipe, ptr %arguments, i64 %given, i64 %width) {
 entry:
-  %from = getelementptr i64, ptr %recipe, i64 5
+  %from = getelementptr i64, ptr %recipe, i64 {RECIPE_ARGUMENTS}
   %first = and i64 %given, -4
   br label %head
 head:
@@ -197,13 +201,13 @@ fail:
   ret ptr null
 read:
   %function = load ptr, ptr %recipe
-  %chunks_at = getelementptr i64, ptr %recipe, i64 1
+  %chunks_at = getelementptr i64, ptr %recipe, i64 {RECIPE_CHUNKS}
   %chunks = load i64, ptr %chunks_at
-  %count_at = getelementptr i64, ptr %recipe, i64 2
+  %count_at = getelementptr i64, ptr %recipe, i64 {RECIPE_GIVEN}
   %count = load i64, ptr %count_at
-  %width_at = getelementptr i64, ptr %recipe, i64 3
+  %width_at = getelementptr i64, ptr %recipe, i64 {RECIPE_WIDTH}
   %width = load i64, ptr %width_at
-  %flags_at = getelementptr i64, ptr %recipe, i64 4
+  %flags_at = getelementptr i64, ptr %recipe, i64 {RECIPE_FLAGS}
   %flags = load i64, ptr %flags_at
   %room = add i64 %width, 4
   %arguments = alloca i64, i64 %room, align 64
@@ -218,7 +222,7 @@ go:
   %error_at = getelementptr i64, ptr %arguments, i64 %count
   store ptr %error, ptr %error_at
   %n = trunc i64 %chunks to i32
-  %release = and i64 %flags, 1
+  %release = and i64 %flags, {RELEASE_GIL}
   %keep_gil = icmp eq i64 %release, 0
   br i1 %keep_gil, label %locked, label %unlocked
 locked:
@@ -255,11 +259,11 @@ head:
 prepare:
   %recipe = load ptr, ptr %at
   %function = load ptr, ptr %recipe
-  %chunks_at = getelementptr i64, ptr %recipe, i64 1
+  %chunks_at = getelementptr i64, ptr %recipe, i64 {RECIPE_CHUNKS}
   %chunks = load i64, ptr %chunks_at
-  %count_at = getelementptr i64, ptr %recipe, i64 2
+  %count_at = getelementptr i64, ptr %recipe, i64 {RECIPE_GIVEN}
   %count = load i64, ptr %count_at
-  %width_at = getelementptr i64, ptr %recipe, i64 3
+  %width_at = getelementptr i64, ptr %recipe, i64 {RECIPE_WIDTH}
   %width = load i64, ptr %width_at
   call void @copy_constants(ptr %recipe, ptr %arguments, i64 %count, i64 %width)
   %sources = getelementptr i64, ptr %at, i64 1
@@ -271,8 +275,8 @@ source_head:
 source_body:
   %source_at = getelementptr i64, ptr %sources, i64 %i
   %source = load i64, ptr %source_at
-  %index = and i64 %source, 65535
-  %offset = ashr i64 %source, 16
+  %index = and i64 %source, {SOURCE_MASK}
+  %offset = ashr i64 %source, {SOURCE_BITS}
   %value_at = getelementptr i64, ptr %table, i64 %index
   %base = load i64, ptr %value_at
   %value = add i64 %base, %offset
@@ -293,8 +297,8 @@ done:
   %next_at = getelementptr i64, ptr %sources, i64 %count
   br label %head
 bad:
-  %high = shl i64 %step, 32
-  %low = and i64 %code, 4294967295
+  %high = shl i64 %step, {ERROR_BITS}
+  %low = and i64 %code, {ERROR_MASK}
   %both = or i64 %high, %low
   ret i64 %both
 good:
@@ -310,17 +314,17 @@ fail:
   ret ptr null
 read:
   %steps = load i64, ptr %plan
-  %count_at = getelementptr i64, ptr %plan, i64 1
+  %count_at = getelementptr i64, ptr %plan, i64 {PLAN_GIVEN}
   %count = load i64, ptr %count_at
-  %slots_at = getelementptr i64, ptr %plan, i64 2
+  %slots_at = getelementptr i64, ptr %plan, i64 {PLAN_SLOTS}
   %slots = load i64, ptr %slots_at
-  %width_at = getelementptr i64, ptr %plan, i64 3
+  %width_at = getelementptr i64, ptr %plan, i64 {PLAN_WIDTH}
   %width = load i64, ptr %width_at
-  %flags_at = getelementptr i64, ptr %plan, i64 4
+  %flags_at = getelementptr i64, ptr %plan, i64 {PLAN_FLAGS}
   %flags = load i64, ptr %flags_at
-  %chunks_at = getelementptr i64, ptr %plan, i64 5
+  %chunks_at = getelementptr i64, ptr %plan, i64 {PLAN_CHUNKS}
   %chunks = load i64, ptr %chunks_at
-  %values = getelementptr i64, ptr %plan, i64 6
+  %values = getelementptr i64, ptr %plan, i64 {PLAN_SLOT_VALUES}
   %room = add i64 %width, 4
   %arguments = alloca i64, i64 %room, align 64
   %table_size = add i64 %count, %slots
@@ -345,7 +349,7 @@ slot_body:
   br label %slot_head
 go:
   %body = getelementptr i64, ptr %values, i64 %slots
-  %release = and i64 %flags, 1
+  %release = and i64 %flags, {RELEASE_GIL}
   %keep_gil = icmp eq i64 %release, 0
   br i1 %keep_gil, label %locked, label %unlocked
 locked:
@@ -380,7 +384,20 @@ MESSAGES = {
 
 def launch_text(status_offset: int, starter_offset: int) -> str:
     """The module with ``launch`` and ``launch_many``; it imports ``execute`` and ``pool_state``."""
-    text = LAUNCH_TEXT.replace("{STATUS}", str(status_offset)).replace("{STARTER}", str(starter_offset))
+    numbers = {
+        "STATUS": status_offset,
+        "STARTER": starter_offset,
+        **{f"RECIPE_{word.name}": word.value for word in RecipeWord},
+        **{f"PLAN_{word.name}": word.value for word in PlanWord},
+        "RELEASE_GIL": RELEASE_GIL,
+        "SOURCE_BITS": SOURCE_BITS,
+        "SOURCE_MASK": (1 << SOURCE_BITS) - 1,
+        "ERROR_BITS": ERROR_BITS,
+        "ERROR_MASK": (1 << ERROR_BITS) - 1,
+    }
+    text = LAUNCH_TEXT
+    for name, number in numbers.items():
+        text = text.replace("{" + name + "}", str(number))
     for name, message in MESSAGES.items():
         text = text.replace("{n_" + name + "}", str(len(message) + 1)).replace("{" + name + "}", message)
     return text

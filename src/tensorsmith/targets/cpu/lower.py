@@ -1,22 +1,50 @@
 """KernelSpec -> a compiled kernel and the words of its recipe: the entry of the CPU target for plans.
 
 Kernels are kept under their structure (`kernels/canonical.py`) and schedule: a spec with other extents or another rank
-finds the compiled kernel and only gets other constant words.
+finds the compiled kernel and only gets other constant words. A schedule is a file that writes the loops around a body:
+
+    pointwise  no reduction, vectors along the innermost axis (`pointwise.py`)
+    tiled      no reduction, an input is consecutive along another axis than the outputs (`transpose.py`)
+    narrow     no reduction, many rows of few elements (`narrow.py`)
+    row inner  a reduction, the reduce axis has the smallest strides: vectors along it (`inner_row.py`)
+    row kept   the same with an expensive value of a row that is not too long kept on the stack from pass to pass
+    row outer  a reduction, another axis has: vectors along that axis, one lane a row (`outer_row.py`)
+    row short  a reduction over few elements: one lane a row, brought into columns in registers (`short_row.py`)
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize
 from tensorsmith.kernels.spec import KernelSpec
-from tensorsmith.targets.cpu import narrow, pointwise, row, transpose
+from tensorsmith.targets.cpu import inner_row, narrow, outer_row, pointwise, short_row, transpose
 from tensorsmith.targets.cpu.body import instruction_cost
 from tensorsmith.targets.cpu.build import Function, Line, format_lines, module_text
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
+
+
+class Schedule(NamedTuple):
+    """build: (structure, machine, symbol) -> (function, launch words); constants: canonical -> (words, chunks)."""
+
+    build: Callable[[Structure, Machine, str], tuple[Function, int]]
+    constants: Callable[[Canonical], tuple[list[int], int]]
+
+
+SCHEDULES = {
+    "pointwise": Schedule(pointwise.build, pointwise.constants),
+    "tiled": Schedule(transpose.build, transpose.constants),
+    "narrow": Schedule(narrow.build, narrow.constants),
+    "row inner": Schedule(inner_row.build, inner_row.constants),
+    "row kept": Schedule(inner_row.build_kept, inner_row.constants),
+    "row outer": Schedule(outer_row.build, outer_row.constants),
+    "row short": Schedule(short_row.build, short_row.constants),
+}
 
 
 @dataclass(frozen=True)
@@ -96,45 +124,45 @@ def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
             kernel = _kernels.get(key)
             if kernel is None:
                 kernel = _kernels[key] = _compile(structure, schedule, spec.name, machine)
-    if schedule == "pointwise":
-        words, chunks = pointwise.constants(canonical)
-    elif schedule == "tiled":
-        words, chunks = transpose.constants(canonical)
-    elif schedule == "narrow":
-        words, chunks = narrow.constants(canonical)
-    else:
-        words, chunks = row.constants(canonical, schedule)
+    words, chunks = SCHEDULES[schedule].constants(canonical)
     moved, flops = _counts(canonical)
     return LoweredKernel(kernel, chunks, words, 0, moved, flops)
 
 
 def _choose(canonical: Canonical) -> tuple[str, Canonical, Structure]:
     """The schedule, the canonical form it wants, and the structure it compiles."""
-    if not canonical.structure.along:
-        axis = transpose.tile_axis(canonical) if 2 in canonical.structure.inner else None
-        if axis is None:
-            flat = narrow.narrow(canonical) if canonical.structure.outer else None
-            if flat is not None:
-                return "narrow", flat, flat.structure
-            canonical = pointwise.long_axis_inside(canonical)
-            return "pointwise", canonical, canonical.structure
+    if canonical.structure.along:
+        schedule = _row_schedule(canonical)
+        structure = replace(canonical.structure, outer=False)  # how many kept axes there are is a run-time size
+        if schedule in ("row inner", "row kept"):
+            structure = replace(structure, inner=())  # so is every stride along them
+        return schedule, canonical, structure
+    axis = transpose.tile_axis(canonical) if 2 in canonical.structure.inner else None
+    if axis is not None:
         turned = transpose.tiled(canonical, axis)
         return "tiled", turned, turned.structure
-    schedule = row.choose(canonical)
-    return schedule, canonical, row.compiled_structure(canonical.structure, schedule)
+    flat = narrow.narrow(canonical) if canonical.structure.outer else None
+    if flat is not None:
+        return "narrow", flat, flat.structure
+    canonical = pointwise.long_axis_inside(canonical)
+    return "pointwise", canonical, canonical.structure
+
+
+def _row_schedule(canonical: Canonical) -> str:
+    """The schedule of a kernel with a reduce axis."""
+    body = canonical.structure.body
+    if canonical.reduce_extent >= 1 << 31 and any(i.reduction in ("argmax", "argmin") for i in body):
+        raise NotImplementedError("argmax and argmin along an axis of 2**31 elements or more")
+    if outer_row.fits(canonical):
+        return "row outer"
+    if short_row.fits(canonical):
+        return "row short"
+    return "row kept" if inner_row.keeps(canonical) else "row inner"
 
 
 def _compile(structure: Structure, schedule: str, name: str, machine: Machine) -> CompiledKernel:
     symbol = "kernel_" + "".join(c if c.isalnum() else "_" for c in name)  # never the name of a library function
-    function: Function
-    if schedule == "pointwise":
-        function, launch_words = pointwise.build(structure, machine, symbol)
-    elif schedule == "tiled":
-        function, launch_words = transpose.build(structure, machine, symbol)
-    elif schedule == "narrow":
-        function, launch_words = narrow.build(structure, machine, symbol)
-    else:
-        function, launch_words = row.build(structure, schedule, machine, symbol)
+    function, launch_words = SCHEDULES[schedule].build(structure, machine, symbol)
     text = module_text([function])
     (address,) = compile_functions(text, [symbol], machine)
     return CompiledKernel(schedule, address, launch_words, text, function.structure)
@@ -144,12 +172,10 @@ def _counts(canonical: Canonical) -> tuple[int, int]:
     """Bytes read and written (each operand's distinct elements once) and scalar operations."""
     structure = canonical.structure
     points = math.prod(canonical.extents) * max(canonical.reduce_extent, 1)
-    dtypes = [*structure.inputs, *structure.outputs]
-    skip = len(structure.inputs)
     moved = 0
-    for k, dtype in enumerate(dtypes):
-        operand = k if k < skip else k + structure.coordinates
-        elements = dtype.itemsize
+    for operand, elements in enumerate(structure.operand_sizes):
+        if structure.is_coordinate(operand):
+            continue
         for extent, stride in zip(canonical.extents, canonical.strides[operand]):
             elements *= extent if stride else 1
         if canonical.reduce_extent and canonical.reduce_strides[operand]:

@@ -1,8 +1,9 @@
 """The narrow schedule: pointwise kernels over many rows of few elements, as flat vectors over the rows.
 
-The outputs (and at least the rows of the outputs are consecutive) are walked as one axis of rows * n elements. An input
-that is not consecutive in the same way, a bias of n elements or a column of one value a row, is written to the stack
-first, row after row, so that it is read in the same flat vectors:
+Taken: at least 64 rows of at most 24 elements (256 where an input only repeats) with outputs that leave no gaps. Fast
+because no row ends in a vector that is mostly empty: the outputs are walked as one axis of rows * n elements. An input that
+is not consecutive in the same way, a bias of n elements or a column of one value a row, is written to the stack first, row
+after row, so that it is read in the same flat vectors:
 
     (N, 3) + (3,):  the bias repeated for a block of rows, once        (N, 3) * (N, 1):  each value three times, per block
 
@@ -21,10 +22,10 @@ from tensorsmith.kernels.canonical import Canonical, Structure
 from tensorsmith.targets.cpu.access import Axis, vector_loop
 from tensorsmith.targets.cpu.body import KernelText, from_memory, memory_element
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.chunks import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
-from tensorsmith.targets.cpu.passes import operand_sizes
-from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds, unrolling
+from tensorsmith.targets.cpu.pointwise import unrolling
 from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 8
@@ -75,7 +76,7 @@ class _Narrow:
 
     def build(self) -> None:
         """The whole kernel."""
-        kernel, f, operands = self.kernel, self.kernel.function, self.kernel.operands
+        kernel, f, operands = self.kernel, self.kernel.function, self.structure.operand_count
         chunk = f.value("zext i32 %chunk to i64")
         self.n, m, block, parts, part, outer, rows, axes = (kernel.constant_word(k) for k in range(_HEADER))
         self.inner: dict[int, Value] = {k: kernel.constant_word(_HEADER + k) for k in range(operands)}
@@ -123,7 +124,7 @@ class _Narrow:
         for k in self.buffers:
             if structure.along[k] == SPREAD:
                 self._spread(k, offsets[k], rows)
-        axis = Axis(kernel, (1,) * kernel.operands, offsets, {})
+        axis = Axis(kernel, (1,) * kernel.structure.operand_count, offsets, {})
 
         def step(index: Value, mask: str | None, carried: list[str]) -> list[str]:
             def load(k: int) -> str:
@@ -145,7 +146,7 @@ class _Narrow:
 def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words and the number of chunks; `canonical` as `narrow` returns it."""
     structure, extents = canonical.structure, canonical.extents
-    sizes = operand_sizes(structure)
+    sizes = structure.operand_sizes
     n, m, outer = extents[-1], extents[-2], math.prod(extents[:-2])
     wanted = chunk_count(math.prod(extents) * point_nanoseconds(structure))
     parts = min(math.ceil(wanted / outer), max(1, m // _LEAST_ROWS)) if outer < wanted else 1

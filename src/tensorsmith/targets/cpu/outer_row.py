@@ -1,5 +1,9 @@
 """The outer row schedule: vectors along a kept axis, a loop over the reduce axis, accumulators of a strip on the stack.
 
+Taken: row kernels in which another axis than the reduced one has the smaller strides (sums over the first axis of a
+matrix, the bias gradient, softmax over channels). Fast because memory is read in its own order: every lane is a row of
+its own, so nothing is ever combined across lanes, and a strip is narrow enough to stay in the cache from pass to pass.
+
     for each outer row
       for each strip of columns
         for each pass:  for rows of the reduce axis (several at a time):  for vectors of the strip: accumulate
@@ -20,10 +24,10 @@ from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cpu.access import Axis, vector_loop
 from tensorsmith.targets.cpu.body import KernelText, cone, instruction_cost, memory_element
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.chunks import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
-from tensorsmith.targets.cpu.passes import Passes, operand_sizes, plan_passes, roots_of_pass
-from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
+from tensorsmith.targets.cpu.passes import Passes, plan_passes, roots_of_pass
 from tensorsmith.targets.cpu.reduction import Reduction
 from tensorsmith.targets.cpu.vector import size_of
 
@@ -101,7 +105,7 @@ class OuterRow:
     def build(self) -> Function:
         """The whole kernel."""
         kernel, f = self.kernel, self.kernel.function
-        structure, operands = self.structure, kernel.operands
+        structure, operands = self.structure, kernel.structure.operand_count
         chunk = f.value("zext i32 %chunk to i64")
         n, extent, strip, parts, block, outer, rows, axes = (kernel.constant_word(k) for k in range(_HEADER))
         self.extent = extent
@@ -284,6 +288,18 @@ class OuterRow:
             vector_loop(kernel, 0, width, 1, step, title="the strip")
 
 
+def fits(canonical: Canonical) -> bool:
+    """Whether fewer of the operands that vary have gaps along the innermost kept axis than along the reduce axis."""
+    structure = canonical.structure
+    gaps_along = gaps_inner = 0
+    for k, (kept, reduced) in enumerate(zip(structure.inner, structure.along)):
+        if structure.is_coordinate(k) or reduced == 0:
+            continue
+        gaps_along += reduced == 2
+        gaps_inner += kept == 2
+    return gaps_inner < gaps_along and canonical.extents[-1] > 1
+
+
 def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, int]:
     """The kernel function of a row structure reduced along an outer axis, and its number of launch words."""
     emitter = OuterRow(structure, machine, name)
@@ -293,7 +309,7 @@ def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, 
 def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words and the number of chunks."""
     structure, extents = canonical.structure, canonical.extents
-    sizes = operand_sizes(structure)
+    sizes = structure.operand_sizes
     n, outer, extent = extents[-1], math.prod(extents[:-1]), canonical.reduce_extent
     wanted = chunk_count(n * outer * extent * point_nanoseconds(structure))
     parts = min(math.ceil(wanted / outer), max(1, n // 128)) if outer < wanted else 1

@@ -1,4 +1,4 @@
-"""How the body of a row kernel falls into passes along the reduce axis: what every row schedule plans with."""
+"""The passes of a row kernel on the CPU: its levels (`kernels/levels.py`) and the values worth keeping between them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from tensorsmith.kernels.canonical import Structure
+from tensorsmith.kernels.levels import Levels, find_levels
 from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cpu.body import cone, instruction_cost
 
@@ -13,57 +14,32 @@ _STASH_COST = 20  # a value of at least this many instructions is kept rather th
 
 
 @dataclass(frozen=True)
-class Passes:
-    """How a body falls into passes.
+class Passes(Levels):
+    """The levels of a body and its stash.
 
-    varies: whether an instruction varies along the reduce axis; depth: passes it must wait for; reduces: the REDUCEs
-    of each pass; count: number of passes; stash: an instruction whose value is kept in an output between its first
-    pass and the last one, as (instruction, output, pass that computes it), or None.
+    stash: an instruction whose value is kept in an output between its first pass and the last one, as (instruction,
+    output, pass that computes it), or None.
     """
 
-    varies: tuple[bool, ...]
-    depth: tuple[int, ...]
-    reduces: tuple[tuple[int, ...], ...]
-    count: int
     stash: tuple[int, int, int] | None
 
 
 @functools.lru_cache(maxsize=1024)
 def plan_passes(structure: Structure) -> Passes:
     """Split a body into passes along the reduce axis."""
-    body, n_inputs = structure.body, len(structure.inputs)
-    varies: list[bool] = []
-    depth: list[int] = []
-    for instr in body:
-        below = max((depth[a] for a in instr.args), default=0)
-        if instr.kind is Kind.LOAD:
-            moving = structure.along[instr.index] != 0
-        elif instr.kind is Kind.INDEX:
-            moving = structure.along[n_inputs + instr.index] != 0
-        else:
-            moving = instr.kind is not Kind.REDUCE and any(varies[a] for a in instr.args)
-        varies.append(moving)
-        depth.append(below + 1 if instr.kind is Kind.REDUCE else below)
-    last = max((depth[p] for p, instr in enumerate(body) if instr.kind is Kind.REDUCE), default=0)
-    written = [value for value, is_row in zip(structure.values, structure.rows) if not is_row]
-    count = max([last] + [depth[value] + 1 for value in written])
-    reduces = tuple(
-        tuple(p for p, instr in enumerate(body) if instr.kind is Kind.REDUCE and depth[p] == number + 1)
-        for number in range(count)
-    )
-    found = Passes(tuple(varies), tuple(depth), reduces, count, None)
-    return Passes(found.varies, found.depth, reduces, count, _find_stash(structure, found))
+    levels = find_levels(structure)
+    return Passes(levels.varies, levels.depth, levels.reduces, _find_stash(structure, levels))
 
 
-def roots_of_pass(structure: Structure, passes: Passes, number: int) -> list[int]:
+def roots_of_pass(structure: Structure, passes: Levels, number: int) -> list[int]:
     """The instructions that pass `number` (from 0) must have at every point."""
     roots = [structure.body[r].args[0] for r in passes.reduces[number]]
     if number == passes.count - 1:
-        roots += [value for value, is_row in zip(structure.values, structure.rows) if not is_row]
+        roots += structure.values_along
     return roots
 
 
-def _find_stash(structure: Structure, passes: Passes) -> tuple[int, int, int] | None:
+def _find_stash(structure: Structure, passes: Levels) -> tuple[int, int, int] | None:
     """An expensive value of an early pass that the later passes need instead of any load (softmax: exp(x - max)).
 
     With it kept in an output, the later passes read no operand that the output may alias.
@@ -99,10 +75,3 @@ def kept_value(structure: Structure, passes: Passes) -> tuple[int, int] | None:
             if cost >= _STASH_COST and position in wanted:
                 return position, number
     return None
-
-
-def operand_sizes(structure: Structure) -> list[int]:
-    """Bytes per unit of each operand's stride (1 for coordinates)."""
-    return (
-        [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
-    )

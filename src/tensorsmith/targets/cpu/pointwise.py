@@ -1,5 +1,9 @@
 """Pointwise schedules: flat (one axis) and nested (vectors along the innermost axis, an odometer over the others).
 
+Taken: every kernel without a reduction that neither the tiled schedule (`transpose.py`) nor the narrow one takes. Fast
+because memory is passed over once however long the body is, in whole vectors of consecutive elements, several at a time
+where the body is short.
+
 Each vector is loaded, computed and stored before the next one is stored to, so an output may be an input (exactly).
 
 Constant words: n, block, parts, outer, rows, axes, then each operand's byte stride along the innermost axis, then the
@@ -15,30 +19,15 @@ from dataclasses import replace
 from tensorsmith.kernels.canonical import Canonical, Structure, stride_class
 from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cpu.access import Axis, vector_loop
-from tensorsmith.targets.cpu.body import KernelText, instruction_cost, varying_free
+from tensorsmith.targets.cpu.body import KernelText, varying_free
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.chunks import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
 
 _SHORT, _LONG = 8, 32  # extents for which the innermost axis is exchanged
 _FLAT_HEADER = 2
 _NESTED_HEADER = 6
-CHUNK_NANOSECONDS = 16_000.0  # work worth a chunk of its own
-SERIAL_NANOSECONDS = 20_000.0  # below this, one chunk
-MOST_CHUNKS = 64
-
-
-def chunk_count(nanoseconds: float) -> int:
-    """Into how many parts that much work falls; depends on nothing but the estimate."""
-    if nanoseconds < SERIAL_NANOSECONDS:
-        return 1
-    return min(MOST_CHUNKS, math.ceil(nanoseconds / CHUNK_NANOSECONDS))
-
-
-def point_nanoseconds(structure: Structure) -> float:
-    """Estimated time of one point: its bytes at 20 GB/s, its instructions at 16 lanes and 2 a nanosecond."""
-    size = sum(d.itemsize for d in structure.inputs) + sum(d.itemsize for d in structure.outputs)
-    return max(0.05 * size, sum(instruction_cost(i) for i in structure.body) / 32)
 
 
 def unrolling(kernel: KernelText, classes: tuple[int, ...]) -> int:
@@ -81,15 +70,15 @@ def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, 
     }
     if not structure.outer:
         low = f.mul(chunk, block)
-        _row(kernel, strides, [0] * kernel.operands, low, f.minimum(n, f.add(low, block)))
+        _row(kernel, strides, [0] * kernel.structure.operand_count, low, f.minimum(n, f.add(low, block)))
         return f, kernel.launch_words
     parts, outer, rows, axes = (kernel.constant_word(k) for k in range(2, 6))
     low = f.mul(f.urem(chunk, parts), block)
     high = f.minimum(n, f.add(low, block))
     first = f.mul(f.udiv(chunk, parts), rows)
     last = f.minimum(outer, f.add(first, rows))
-    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + header + kernel.operands))
-    odometer = Odometer(f, axis_table, axes, kernel.operands)
+    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + header + kernel.structure.operand_count))
+    odometer = Odometer(f, axis_table, axes, kernel.structure.operand_count)
     with odometer.walk(first, last, "rows of the outer axes") as offsets:
         _row(kernel, strides, offsets, low, high)
     return f, kernel.launch_words
@@ -104,7 +93,7 @@ def _row(kernel: KernelText, strides: dict[int, Value], offsets: list, low: Valu
         if kind is Kind.LOAD:
             return structure.inner[index] == 0
         if kind is Kind.INDEX:
-            return structure.inner[len(structure.inputs) + index] == 0
+            return structure.inner[structure.first_coordinate + index] == 0
         return kind in (Kind.CONST, Kind.PARAM)
 
     known = dict(kernel.uniform)
@@ -126,9 +115,7 @@ def _row(kernel: KernelText, strides: dict[int, Value], offsets: list, low: Valu
 def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words of a pointwise kernel and its number of chunks."""
     structure, extents = canonical.structure, canonical.extents
-    sizes = (
-        [d.itemsize for d in structure.inputs] + [1] * structure.coordinates + [d.itemsize for d in structure.outputs]
-    )
+    sizes = structure.operand_sizes
     n = extents[-1]
     inner = [operand[-1] * size for operand, size in zip(canonical.strides, sizes)]
     cost = point_nanoseconds(structure)

@@ -20,6 +20,7 @@ A source is ``offset << 16 | index``: word ``index`` of the table (the P words g
 from __future__ import annotations
 
 import array
+import enum
 import sys
 import threading
 from collections.abc import Sequence
@@ -27,11 +28,38 @@ from dataclasses import dataclass
 
 from tensorsmith.targets.cpu.pool_text import MOST_CHUNKS
 
-RELEASE_GIL = 1
-RECIPE_HEADER = 5
-PLAN_HEADER = 6
+RELEASE_GIL = 1  # bit of the flags
+
+
+class RecipeWord(enum.IntEnum):
+    """Where the words of a recipe are; ARGUMENTS is the first of the rest."""
+
+    FUNCTION = 0
+    CHUNKS = 1
+    GIVEN = 2
+    WIDTH = 3
+    FLAGS = 4
+    ARGUMENTS = 5
+
+
+class PlanWord(enum.IntEnum):
+    """Where the words of a plan are; SLOT_VALUES is the first of the rest."""
+
+    STEPS = 0
+    GIVEN = 1
+    SLOTS = 2
+    WIDTH = 3
+    FLAGS = 4
+    CHUNKS = 5
+    SLOT_VALUES = 6
+
+
+RECIPE_HEADER = int(RecipeWord.ARGUMENTS)
+PLAN_HEADER = int(PlanWord.SLOT_VALUES)
+SOURCE_BITS = 16  # of a source that name its word
+ERROR_BITS = 32  # of what `launch_many` returns that hold the code
 MOST_WORDS = 4096  # a launch copies its words to the C stack
-_MOST_TABLE = 1 << 16
+_MOST_TABLE = 1 << SOURCE_BITS
 
 
 class Recipe:
@@ -80,7 +108,7 @@ class Recipe:
     @property
     def width(self) -> int:
         """Number of argument words."""
-        return self._words[3]
+        return self._words[RecipeWord.WIDTH]
 
     @property
     def constants(self) -> tuple[int, ...]:
@@ -90,7 +118,7 @@ class Recipe:
 
     def __repr__(self) -> str:
         return (
-            f"Recipe(function={self._words[0]:#x}, chunks={self.chunks}, launch_words={self.launch_words}, "
+            f"Recipe(function={self._words[RecipeWord.FUNCTION]:#x}, chunks={self.chunks}, launch_words={self.launch_words}, "
             f"constants={list(self.constants)})"
         )
 
@@ -170,13 +198,13 @@ class NativePlan:
 
 def encode_error(step: int, code: int) -> int:
     """What ``launch_many`` returns for error ``code`` (1 .. 2**32 - 1) of step ``step``."""
-    return step << 32 | (code & 0xFFFFFFFF)
+    return step << ERROR_BITS | (code & (1 << ERROR_BITS) - 1)
 
 
 def decode_error(value: int) -> tuple[int, int]:
     """(step, code) of a value that ``launch_many`` returned; codes are signed, of 32 bits."""
-    code = value & 0xFFFFFFFF
-    return value >> 32, code - (1 << 32) if code >= 1 << 31 else code
+    code = value & (1 << ERROR_BITS) - 1
+    return value >> ERROR_BITS, code - (1 << ERROR_BITS) if code >= 1 << ERROR_BITS - 1 else code
 
 
 def _source(step: int, source: Given | Slot, words: int, slots: int) -> int:
@@ -186,7 +214,7 @@ def _source(step: int, source: Given | Slot, words: int, slots: int) -> int:
         raise ValueError(f"step {step} of the plan names {source}, but there are {count} {kind}")
     if not -(1 << 47) <= source.offset < 1 << 47:
         raise ValueError(f"step {step} of the plan has an offset of {source.offset} bytes")
-    return source.offset << 16 | (source.index + (words if isinstance(source, Slot) else 0))
+    return source.offset << SOURCE_BITS | (source.index + (words if isinstance(source, Slot) else 0))
 
 
 def _bits(value: int | float) -> int:

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.spec import Instr
-from tensorsmith.targets.cpu.body import HALVES
 from tensorsmith.targets.cpu.build import Value
-from tensorsmith.targets.cpu.casts import cast, narrow_half, widen_half
-from tensorsmith.targets.cpu.integers import Context
+from tensorsmith.targets.cpu.casts import cast
+from tensorsmith.targets.cpu.context import Context
 from tensorsmith.targets.cpu.vector import Lanes, element_of
 
 
@@ -29,8 +28,8 @@ class Reduction:
         self.result = instr.dtype
         self.positional = self.kind in ("argmax", "argmin")
         self.lanes = lanes
-        held = argument if self.positional or self.kind in ("max", "min") else instr.dtype
-        self.held = dtypes.float32 if held in HALVES else held  # dtype of the accumulator
+        # The dtype of the accumulator; never a half (`kernels/halves.py`).
+        self.held = argument if self.positional or self.kind in ("max", "min") else instr.dtype
         if self.positional and self.held.kind == "b":
             self.held = dtypes.uint8
         self.element = element_of(self.held)
@@ -65,9 +64,6 @@ class Reduction:
 
     def prepare(self, value: str) -> str:
         """A value as the accumulator's dtype."""
-        if self.argument in HALVES:
-            value = widen_half(self.lanes, self.argument, value)
-            return cast(self.lanes, dtypes.float32, self.held, value)
         return cast(self.lanes, self.argument, self.held, value)
 
     def include(self, context: Context, state: Sequence[str], value: str, position: str) -> list[str]:
@@ -164,8 +160,6 @@ class Reduction:
         if self.positional:
             source = dtypes.int64 if self.position == "i64" else dtypes.uint32
             return cast(self.lanes, source, self.result, state[1])
-        if self.result in HALVES:
-            return narrow_half(self.lanes, self.result, state[0])
         return cast(self.lanes, self.held, self.result, state[0])
 
     def positions(self, index: Value) -> str:

@@ -20,14 +20,8 @@ from tensorsmith.targets.cpu import (
     trigonometry as t,
 )
 from tensorsmith.targets.cpu.casts import to_bool
-from tensorsmith.targets.cpu.integers import (
-    Context,
-    Rendering,
-    integer_power,
-    integer_quotient,
-    left_shift,
-    right_shift,
-)
+from tensorsmith.targets.cpu.context import Context, Rendering
+from tensorsmith.targets.cpu.integers import integer_power, integer_quotient, left_shift, right_shift
 from tensorsmith.targets.cpu.library import library_call
 from tensorsmith.targets.cpu.power import power
 from tensorsmith.targets.cpu.two_arguments import fmod, hypot

@@ -1,7 +1,9 @@
 """The short row schedule: many rows of few elements, one lane a row.
 
-Reductions need no sums over lanes then, and no lane idles where a row is shorter than a vector. What lies along the rows
-in memory is brought into columns through the stack, a group of columns at a time:
+Taken: row kernels of up to some 40 elements a row (64 for argmax and argmin) in memory order, at least 8 rows of them
+(softmax over ten classes, norms over small heads). Fast because reductions need no sums over lanes then, and no lane idles
+where a row is shorter than a vector. What lies along the rows in memory is brought into columns through the stack, a group
+of columns at a time:
 
     for each outer row
       for tiles of as many rows as lanes
@@ -27,10 +29,10 @@ from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cpu.access import Axis
 from tensorsmith.targets.cpu.body import KernelText, cone, from_memory, instruction_cost, memory_element, to_memory
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.chunks import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
-from tensorsmith.targets.cpu.passes import kept_value, operand_sizes, plan_passes, roots_of_pass
-from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
+from tensorsmith.targets.cpu.passes import kept_value, plan_passes, roots_of_pass
 from tensorsmith.targets.cpu.reduction import Reduction, merge_sets
 from tensorsmith.targets.cpu.transpose import join, transpose_pieces
 from tensorsmith.targets.cpu.vector import size_of
@@ -102,7 +104,7 @@ class _ShortRow:
         # Operands that have gaps from row to row are brought to the stack; the others are vectors as they lie.
         self.moved = {
             k: _Columns(kernel, memory_element(kernel.operand_dtype(k)))
-            for k in range(kernel.operands)
+            for k in range(kernel.structure.operand_count)
             if kernel.base(k) is not None and structure.inner[k] == 2 and structure.along[k] != 0
         }
         self.kept = kept_value(structure, self.passes)
@@ -113,7 +115,7 @@ class _ShortRow:
     def build(self) -> None:
         """The whole kernel."""
         kernel, f = self.kernel, self.kernel.function
-        structure, operands = self.structure, kernel.operands
+        structure, operands = self.structure, kernel.structure.operand_count
         chunk = f.value("zext i32 %chunk to i64")
         self.extent, n, parts, block, outer, rows, axes = (kernel.constant_word(k) for k in range(_HEADER))
         self.inner: dict[int, Value] = {
@@ -158,7 +160,7 @@ class _ShortRow:
             if is_row:
                 axis.store(output, self.row_values.of(value), 0, mask)
         for k, columns in self.moved.items():
-            if k >= kernel.first_output:
+            if k >= kernel.structure.first_output:
                 self._take_back(k, columns, offsets[k], rows, whole)
 
     # Between rows and columns ----------------------------------------------------------------------------------------
@@ -319,7 +321,7 @@ class _ShortRow:
             if last:
                 results = [(o, values.of(v)) for o, v in enumerate(structure.values) if not structure.rows[o]]
                 for output, result in results:
-                    k = kernel.first_output + output
+                    k = kernel.structure.first_output + output
                     if k in self.moved:
                         raw = to_memory(kernel.lanes, structure.outputs[output], result)
                         kernel.lanes.store(self.moved[k].element, raw, self.moved[k].place(column))
@@ -356,7 +358,7 @@ class _ShortRow:
 def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words and the number of chunks."""
     structure, extents = canonical.structure, canonical.extents
-    sizes = operand_sizes(structure)
+    sizes = structure.operand_sizes
     n, outer, extent = extents[-1], math.prod(extents[:-1]), canonical.reduce_extent
     wanted = chunk_count(n * outer * (extent * point_nanoseconds(structure) + 2.0))
     parts = min(math.ceil(wanted / outer), max(1, n // 64)) if outer < wanted else 1

@@ -1,8 +1,9 @@
 """The tiled schedule: pointwise kernels in which an input is consecutive along another axis than the outputs.
 
-Such inputs are read in square tiles along their own consecutive axis (the tile axis) and transposed in registers;
-everything else is read and written along the innermost axis as usual. What does not fill a tile goes through strided
-reads.
+Taken: short bodies (a transposed copy, the sum of a matrix and a transposed one) over two axes of at least 8 elements. Fast
+because every cache line is read and written whole: such inputs are read in square tiles along their own consecutive axis
+(the tile axis) and transposed in registers; everything else is read and written along the innermost axis as usual. What
+does not fill a tile goes through strided reads.
 
     for each outer row:  for blocks of the tile axis:  for tiles of the innermost axis:  for tiles of the block
 
@@ -21,10 +22,9 @@ from tensorsmith.kernels.canonical import Canonical, Structure, stride_class
 from tensorsmith.targets.cpu.access import Axis, vector_loop
 from tensorsmith.targets.cpu.body import KernelText, from_memory, instruction_cost, lane_count, memory_element
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.chunks import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
-from tensorsmith.targets.cpu.passes import operand_sizes
-from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.vector import Lanes
 
 _HEADER = 7
@@ -36,16 +36,12 @@ _LEAST_EXTENT = 8
 def tile_axis(canonical: Canonical) -> int | None:
     """The axis along which a strided input is consecutive, where the tiled schedule pays; None elsewhere."""
     structure = canonical.structure
-    n_inputs, first_output = len(structure.inputs), len(structure.inputs) + structure.coordinates
-    if (
-        not structure.outer
-        or canonical.extents[-1] < _LEAST_EXTENT
-        or any(k != 1 for k in structure.inner[first_output:])
-    ):
+    consecutive = all(k == 1 for k in structure.inner[structure.first_output :])
+    if not structure.outer or canonical.extents[-1] < _LEAST_EXTENT or not consecutive:
         return None
     if sum(instruction_cost(i) for i in structure.body) > _MOST_COST:
         return None
-    for k in range(n_inputs):
+    for k in range(len(structure.inputs)):
         if structure.inner[k] == 2 and 1 in canonical.strides[k]:
             axis = canonical.strides[k].index(1)
             if canonical.extents[axis] >= _LEAST_EXTENT:
@@ -156,7 +152,7 @@ def _interleaved(piece: int) -> list[int]:
 def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, int]:
     """The kernel function of a tiled structure and its number of launch words."""
     kernel = KernelText(structure, machine, name, lanes=min(16, lane_count(structure, machine)))
-    f, operands = kernel.function, kernel.operands
+    f, operands = kernel.function, kernel.structure.operand_count
     chunk = f.value("zext i32 %chunk to i64")
     n, m, parts, block, outer, rows, axes = (kernel.constant_word(k) for k in range(_HEADER))
     inner = {k: kernel.constant_word(_HEADER + k) for k in range(operands) if structure.inner[k] == 2}
@@ -251,7 +247,7 @@ class _Tiles:
 def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words and the number of chunks; `canonical` as `tiled` returns it."""
     structure, extents = canonical.structure, canonical.extents
-    sizes = operand_sizes(structure)
+    sizes = structure.operand_sizes
     n, m, outer = extents[-1], extents[-2], math.prod(extents[:-2])
     wanted = chunk_count(2 * math.prod(extents) * point_nanoseconds(structure))
     parts = min(math.ceil(wanted / outer), max(1, m // _BLOCK)) if outer < wanted else 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-ZERO_DIVISION = -1  # error code of an integer division by zero
+from tensorsmith.kernels.errors import ZERO_DIVISION
 
 # Conversions. Floats to integers saturate and NaN gives 0, as the policy for all targets says.
 _CONVERSIONS = {

@@ -16,24 +16,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType, iinfo
 from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize
+from tensorsmith.kernels.levels import find_levels
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cuda.device_functions import with_dependencies
-from tensorsmith.targets.cuda.scalars import (
-    HALVES,
-    apply_expression,
-    c_type,
-    cast_expression,
-    literal,
-    narrow,
-    widen,
-)
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, literal
 
 MAX_AXES = 12  # kept axes after merging; the struct of sizes has room for so many
 BLOCK = 256  # threads in a block
@@ -132,9 +125,6 @@ class _Text:
         self.structure = structure
         self.body = structure.body
         self.threads = threads
-        self.inputs = len(structure.inputs)
-        self.first_output = self.inputs + structure.coordinates
-        self.operands = self.first_output + len(structure.outputs)
 
     # ------------------------------------------------------------------------------------------------- instructions
 
@@ -152,23 +142,15 @@ class _Text:
             word = dtypes.float64 if given.kind == "f" else dtypes.int64
             return cast_expression(word, instr.dtype, f"p{instr.index}")
         if instr.kind is Kind.INDEX:
-            return offsets[self.inputs + instr.index]
+            return offsets[self.structure.first_coordinate + instr.index]
         if instr.kind is Kind.CAST:
             return cast_expression(self.body[instr.args[0]].dtype, instr.dtype, args[0])
         if instr.kind is Kind.RANDOM:
             return f"philox({args[0]}, {args[1]})"
         if instr.kind is Kind.APPLY:
-            return self._apply(instr, args)
+            assert instr.fn is not None
+            return apply_expression(instr.fn, self.body[instr.args[-1]].dtype, args)
         raise NotImplementedError(f"a {instr.kind.value} instruction outside its place in a kernel body")
-
-    def _apply(self, instr: Instr, args: list[str]) -> str:
-        assert instr.fn is not None
-        dtype = self.body[instr.args[-1]].dtype
-        if dtype not in HALVES or instr.fn is Fn.WHERE:
-            return apply_expression(instr.fn, dtypes.uint16 if dtype in HALVES else dtype, args)
-        wide = [widen(self.body[a].dtype, name) for a, name in zip(instr.args, args)]
-        result = apply_expression(instr.fn, dtypes.float32, [f"({value})" for value in wide])
-        return narrow(instr.dtype, result) if instr.dtype in HALVES else result
 
     def _memory_type(self, dtype: DType) -> str:
         return "unsigned char" if dtype.kind == "b" else c_type(dtype)
@@ -186,8 +168,8 @@ class _Text:
         sizes = (
             "struct Sizes {\n"
             "    long long points, axes, length;  // points (or rows), kept axes, extent of the reduced axis\n"
-            f"    long long extents[{MAX_AXES}], strides[{self.operands}][{MAX_AXES}];  // in elements\n"
-            f"    long long along[{self.operands}];  // strides along the reduced axis\n"
+            f"    long long extents[{MAX_AXES}], strides[{self.structure.operand_count}][{MAX_AXES}];  // in elements\n"
+            f"    long long along[{self.structure.operand_count}];  // strides along the reduced axis\n"
             "};"
         )
         kernel = "\n".join([self._signature(name) + " {", *lines, "}"])
@@ -223,20 +205,20 @@ class _Text:
         """Every thread takes points i, i + number of threads, ..."""
         head = self._uniform()
         offsets: dict[int, str] = {}
-        for k in range(self.operands):
+        for k in range(self.structure.operand_count):
             inner = {0: "0", 1: "k", 2: f"k * sizes.strides[{k}][sizes.axes - 1]"}[self.structure.inner[k]]
             offsets[k] = f"o{k} + {inner}" if self.structure.outer else inner
         scope = _Scope(self, "        ", offsets, dict(head.known))
         if self.structure.outer:
             scope.line("const long long inner = sizes.extents[sizes.axes - 1], k = i % inner, row = i / inner;")
-            for line in self._coordinates("row", list(range(self.operands)), True):
+            for line in self._coordinates("row", list(range(self.structure.operand_count)), True):
                 scope.line(line)
         else:
             scope.line("const long long k = i;")
         for value in self.structure.values:
             scope.value(value)
         for output in range(len(self.structure.outputs)):
-            self._store(scope, output, offsets[self.first_output + output])
+            self._store(scope, output, offsets[self.structure.first_output + output])
         start = "blockIdx.x * (long long)blockDim.x + threadIdx.x"
         loop = f"    for (long long i = {start}; i < sizes.points; i += gridDim.x * (long long)blockDim.x) {{"
         return self._assembled(name, [*head.lines, loop, *scope.lines, "    }"])
@@ -249,18 +231,16 @@ class _Text:
         offsets = {}
         for k, stride_class in enumerate(self.structure.along):
             offsets[k] = f"o{k}" + ("", " + j", f" + j * sizes.along[{k}]")[stride_class]
-        row = _Scope(self, "        ", {k: f"o{k}" for k in range(self.operands)}, dict(head.known))
+        row = _Scope(self, "        ", {k: f"o{k}" for k in range(self.structure.operand_count)}, dict(head.known))
         row.line("const long long length = sizes.length;")
-        for line in self._coordinates("row", list(range(self.operands)), False):
+        for line in self._coordinates("row", list(range(self.structure.operand_count)), False):
             row.line(line)
-        varies, levels = self._analysis()
-        depth = max(levels, default=0)
-        for level in range(depth + 1):
-            here = [p for p, instr in enumerate(self.body) if instr.kind is Kind.REDUCE and levels[p] == level]
-            if here:
-                self._reductions(row, here, offsets)
+        levels = find_levels(self.structure)
+        for level in range(levels.count + 1):
+            if level and levels.reduces[level - 1]:
+                self._reductions(row, levels.reduces[level - 1], offsets)
             for position, instr in enumerate(self.body):
-                if levels[position] == level and not varies[position] and instr.kind is not Kind.REDUCE:
+                if levels.depth[position] == level and not levels.varies[position] and instr.kind is not Kind.REDUCE:
                     row.value(position)
         inside = [k for k, is_row in enumerate(self.structure.rows) if not is_row]
         if inside:
@@ -269,33 +249,18 @@ class _Text:
             for output in inside:
                 element.value(self.structure.values[output])
             for output in inside:
-                self._store(element, output, offsets[self.first_output + output])
+                self._store(element, output, offsets[self.structure.first_output + output])
             row.line("}")
         for output, is_row in enumerate(self.structure.rows):
             if is_row:
-                self._store(row, output, f"o{self.first_output + output}", "if (threadIdx.x == 0) ")
+                self._store(row, output, f"o{self.structure.first_output + output}", "if (threadIdx.x == 0) ")
         if self.threads > WARP:
             row.line("__syncthreads();  // before the next row writes the shared partial results")
         start = "blockIdx.x * (long long)blockDim.y + threadIdx.y"
         loop = f"    for (long long row = {start}; row < sizes.points; row += gridDim.x * (long long)blockDim.y) {{"
         return self._assembled(name, [*head.lines, loop, *row.lines, "    }"])
 
-    def _analysis(self) -> tuple[list[bool], list[int]]:
-        """Per instruction: whether it varies along the row, and how many reductions lie on the way to it."""
-        varies: list[bool] = []
-        levels: list[int] = []
-        for instr in self.body:
-            level = max((levels[a] for a in instr.args), default=0)
-            if instr.kind is Kind.LOAD:
-                varies.append(self.structure.along[instr.index] != 0)
-            elif instr.kind is Kind.INDEX:
-                varies.append(self.structure.along[self.inputs + instr.index] != 0)
-            else:
-                varies.append(instr.kind is not Kind.REDUCE and any(varies[a] for a in instr.args))
-            levels.append(level + (instr.kind is Kind.REDUCE))
-        return varies, levels
-
-    def _reductions(self, row: _Scope, positions: list[int], offsets: Mapping[int, str]) -> None:
+    def _reductions(self, row: _Scope, positions: Sequence[int], offsets: Mapping[int, str]) -> None:
         """One pass over the row for several reductions, then their combination over threads."""
         for p in positions:
             instr = self.body[p]
@@ -321,11 +286,7 @@ class _Text:
 
     def _state_dtype(self, instr: Instr) -> DType:
         """The dtype in which a reduction compares or accumulates."""
-        if instr.reduction in ("argmax", "argmin"):
-            return dtypes.compute_dtype(self.body[instr.args[0]].dtype)
-        if instr.dtype in HALVES:
-            raise NotImplementedError(f"a {instr.reduction} reduction accumulated in {instr.dtype.name}")
-        return instr.dtype
+        return self.body[instr.args[0]].dtype if instr.reduction in ("argmax", "argmin") else instr.dtype
 
     def _identity(self, instr: Instr) -> bool | int | float:
         if instr.reduction not in (*_COMBINE, "argmax", "argmin"):

@@ -18,8 +18,6 @@ from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.scalar.table import Fn
 
-HALVES = (dtypes.float16, dtypes.bfloat16)
-
 # Types of values in registers; the half types are kept as bits and computed in float.
 C_TYPES: dict[DType, str] = {
     dtypes.bool_: "bool",
@@ -186,7 +184,7 @@ def apply_expression(fn: Fn, dtype: DType, args: Sequence[str], error: str = "er
 def literal(dtype: DType, value: bool | int | float) -> str:
     """A constant of `dtype`, exactly."""
     name = c_type(dtype)
-    if dtype in HALVES:
+    if dtype.is_half:
         with np.errstate(over="ignore"):
             return f"0x{int(np.asarray(value, np.float64).astype(np.float32).astype(dtype.numpy).view(np.uint16)):04x}"
     if dtype.kind == "b":
@@ -223,9 +221,9 @@ def cast_expression(source: DType, target: DType, value: str) -> str:
     """`value` as `target`: floats to integers saturate (NaN gives 0), integers wrap, bool is != 0."""
     if source is target:
         return value
-    if source in HALVES:
+    if source.is_half:
         return cast_expression(dtypes.float32, target, widen(source, value))
-    if target in HALVES:
+    if target.is_half:
         return narrow(target, cast_expression(source, dtypes.float32, value))
     if target.kind == "b":
         return f"({value} != 0)"

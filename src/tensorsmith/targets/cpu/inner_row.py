@@ -1,29 +1,31 @@
-"""Row schedules: kernels with a reduce axis, as passes along it.
+"""The inner row schedule: row kernels whose reduce axis has the smallest strides.
 
-Pass p computes the REDUCEs whose arguments need p - 1 earlier ones; values that do not vary along the reduce axis are
-computed between the passes; the last pass writes the outputs along the axis, then row outputs are written once.
+Taken: whatever no other row schedule is better at, softmax, layer norm and their gradients over the last axis above all.
+Fast because each pass over a row reads consecutive vectors into several independent accumulators, whose lanes are
+combined at the end of a pass only, and because an expensive value that a later pass needs again (softmax: exp) is stored
+to an output or, in rows of up to MOST_KEPT elements, to the stack, and not computed twice.
 
-    inner  the reduce axis has the smallest stride: vectors along it, lanes combined at the end of a pass
-    kept   the same with an expensive value of a row that is not too long kept on the stack from pass to pass
-    outer  another axis has: vectors along that axis, one lane a row (`outer_row.py`)
-    short  the reduce axis has few elements: one lane a row, brought into columns in registers (`short_row.py`)
+    for each row
+      for each pass:  for vectors of the row: accumulate, or compute and store
+                      combine the lanes, compute what the next pass needs of the row
+
+Constant words: extent (reduce axis), rows, block, axes, then each operand's byte stride along the reduce axis, then the
+odometer's table. Chunk c handles the rows [c * block, (c + 1) * block).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tensorsmith.kernels.canonical import Canonical, Structure
-from tensorsmith.targets.cpu import outer_row, short_row
 from tensorsmith.targets.cpu.access import Axis, vector_loop
 from tensorsmith.targets.cpu.body import KernelText, cone, from_memory, instruction_cost, memory_element, to_memory
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.chunks import chunk_count, point_nanoseconds
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
-from tensorsmith.targets.cpu.passes import Passes, kept_value, operand_sizes, plan_passes, roots_of_pass
-from tensorsmith.targets.cpu.pointwise import chunk_count, point_nanoseconds
+from tensorsmith.targets.cpu.passes import Passes, kept_value, plan_passes, roots_of_pass
 from tensorsmith.targets.cpu.reduction import Reduction, merge_sets
 from tensorsmith.targets.cpu.vector import size_of
 
@@ -31,40 +33,25 @@ _HEADER = 4
 MOST_KEPT = 4096  # elements of a row of which a value is kept on the stack
 
 
-def choose(canonical: Canonical) -> str:
-    """'row inner' or 'row outer': the axis along which fewer of the operands that vary have gaps; 'row short' for
-    short rows of consecutive elements."""
-    structure = canonical.structure
-    gaps_along = gaps_inner = 0
-    for k, (kept, reduced) in enumerate(zip(structure.inner, structure.along)):
-        if len(structure.inputs) <= k < len(structure.inputs) + structure.coordinates or reduced == 0:
-            continue
-        gaps_along += reduced == 2
-        gaps_inner += kept == 2
-    if gaps_inner < gaps_along and canonical.extents[-1] > 1:
-        return "row outer"
-    if short_row.fits(canonical):
-        return "row short"
-    if canonical.reduce_extent <= MOST_KEPT:
-        passes = plan_passes(structure)
-        if passes.stash is None and kept_value(structure, passes) is not None:
-            return "row kept"
-    return "row inner"
+def keeps(canonical: Canonical) -> bool:
+    """Whether a row is short enough, and has a value expensive enough, to keep that value on the stack."""
+    if canonical.reduce_extent > MOST_KEPT:
+        return False
+    passes = plan_passes(canonical.structure)
+    return passes.stash is None and kept_value(canonical.structure, passes) is not None
 
 
-def compiled_structure(structure: Structure, schedule: str) -> Structure:
-    """The structure without what the schedule treats as a run-time size."""
-    if schedule in ("row inner", "row kept"):
-        return replace(structure, inner=(), outer=False)
-    return replace(structure, outer=False)
-
-
-def build(structure: Structure, schedule: str, machine: Machine, name: str) -> tuple[Function, int]:
+def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, int]:
     """The kernel function of a row structure and its number of launch words."""
-    if schedule == "row outer":
-        return outer_row.build(structure, machine, name)
-    if schedule == "row short":
-        return short_row.build(structure, machine, name)
+    return _build(structure, machine, name, keep=False)
+
+
+def build_kept(structure: Structure, machine: Machine, name: str) -> tuple[Function, int]:
+    """The same, with a value of the row kept on the stack."""
+    return _build(structure, machine, name, keep=True)
+
+
+def _build(structure: Structure, machine: Machine, name: str, keep: bool) -> tuple[Function, int]:
     kernel = KernelText(structure, machine, name)
     f = kernel.function
     chunk = f.value("zext i32 %chunk to i64")
@@ -72,11 +59,11 @@ def build(structure: Structure, schedule: str, machine: Machine, name: str) -> t
     strides: dict[int, Value] = {
         k: kernel.constant_word(_HEADER + k) for k, kind in enumerate(structure.along) if kind == 2
     }
-    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + _HEADER + kernel.operands))
-    odometer = Odometer(f, axis_table, axes, kernel.operands)
+    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + _HEADER + kernel.structure.operand_count))
+    odometer = Odometer(f, axis_table, axes, kernel.structure.operand_count)
     first = f.mul(chunk, block)
     passes = plan_passes(structure)
-    kept = _Kept(kernel, passes) if schedule == "row kept" else None
+    kept = _Kept(kernel, passes) if keep else None
     with odometer.walk(first, f.minimum(rows, f.add(first, block)), "rows") as offsets:
         _InnerRow(kernel, passes, Axis(kernel, structure.along, offsets, strides), extent, kept).emit()
     return f, kernel.launch_words
@@ -140,7 +127,7 @@ class _InnerRow:
                 dtype = structure.outputs[output]
                 raw = to_memory(kernel.lanes, dtype, self.row_values.of(value))
                 element = memory_element(dtype)
-                pointer = self.axis.pointers[kernel.first_output + output]
+                pointer = self.axis.pointers[kernel.structure.first_output + output]
                 assert pointer is not None
                 kernel.function.store(kernel.lanes.extract(element, raw), element, pointer, size_of(element))
 
@@ -197,16 +184,10 @@ class _InnerRow:
             place += width
 
 
-def constants(canonical: Canonical, schedule: str) -> tuple[list[int], int]:
-    """The constant words of a row kernel and its number of chunks."""
+def constants(canonical: Canonical) -> tuple[list[int], int]:
+    """The constant words and the number of chunks."""
     structure, extents = canonical.structure, canonical.extents
-    if canonical.reduce_extent >= 1 << 31 and any(i.reduction in ("argmax", "argmin") for i in structure.body):
-        raise NotImplementedError("argmax and argmin along an axis of 2**31 elements or more")
-    if schedule == "row outer":
-        return outer_row.constants(canonical)
-    if schedule == "row short":
-        return short_row.constants(canonical)
-    sizes = operand_sizes(structure)
+    sizes = structure.operand_sizes
     rows = math.prod(extents)
     wanted = chunk_count(rows * (canonical.reduce_extent * point_nanoseconds(structure) + 20.0))
     block = math.ceil(rows / min(wanted, rows))
