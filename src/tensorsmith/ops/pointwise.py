@@ -273,4 +273,4 @@ for _name, _alias in {
         setattr(Tensor, _alias, getattr(Tensor, _name))
         if hasattr(Tensor, _name + "_"):
             setattr(Tensor, _alias + "_", getattr(Tensor, _name + "_"))
-Tensor.subtract_ = Tensor.sub_  # type: ignore[attr-defined]
+Tensor.subtract_ = Tensor.sub_  # type: ignore[method-assign]

@@ -214,5 +214,5 @@ for _name, _alias in {
     "softmax": "softmax", "log_softmax": "log_softmax", "logsumexp": "logsumexp",
 }.items():  # fmt: skip
     if f"special.{_alias}" not in PUBLIC:
-        public("pointwise", name=_alias, namespace="special", method=False)(PUBLIC[_name].function)
+        public(PUBLIC[_name].family, name=_alias, namespace="special", method=False)(PUBLIC[_name].function)
 public("pointwise", name="digamma", namespace="special", method=False)(PUBLIC["digamma"].function)
