@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal
 
-REQUIRED = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich")
+REQUIRED = ("numpy", "llvmlite", "ml_dtypes", "rich")
 OVERRIDES = (
     "TENSORSMITH_ISA", "TENSORSMITH_NUM_THREADS", "TENSORSMITH_LAUNCH", "TENSORSMITH_CACHE", "TENSORSMITH_CACHE_BYTES",
     "TENSORSMITH_CACHED_BYTES",
