@@ -121,3 +121,10 @@ def test_memory_is_shared_with_numpy():
         ts.ones(2, requires_grad=True).numpy()
     with pytest.raises(TypeError, match="BFloat16"):
         ts.ones(2, dtype=ts.bfloat16).numpy()
+
+
+def test_a_size_seen_before_does_not_admit_a_float():
+    assert ts.ones(2).tolist() == [1.0, 1.0]
+    for _ in range(2):
+        with pytest.raises(TypeError, match="size must be ints"):
+            ts.ones(2.0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.autograd.node import _sequence, gradient_edge, opaque_view_message, rebase_history
+from tensorsmith.autograd.node import opaque_view_message, rebase_history
 from tensorsmith.autograd.saved import SavedTensor
 from tensorsmith.core.dtypes import DType, category, type_name
 from tensorsmith.core.layout import Layout
@@ -244,12 +244,7 @@ def recording_entry(
         assert backward is not None
         for i in writes:
             check_writable(name, operands[i])
-        node = OperatorNode.__new__(OperatorNode)
-        node.program, node.needs, node.output_count, node.table = program, needs, len(writes), table
-        node.backward = backward
-        node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
-        node.sequence = next(_sequence)
-        node.attached = None
+        node = OperatorNode(program, needs, backward, table, operands)
         if overwritten:  # the gradient needs values that are about to be written over: it gets a copy, with their history
             operands = [copy_of(x) if i in overwritten else x for i, x in enumerate(operands)]
         save(node, [w for w in table if w.kind == "input"], operands, ())

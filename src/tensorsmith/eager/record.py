@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.autograd.arithmetic import arithmetic
-from tensorsmith.autograd.node import Node, _sequence, gradient_edge
+from tensorsmith.autograd.node import Node, gradient_edge
 from tensorsmith.autograd.saved import FREED, SavedTensor, modified_message
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided, may_overlap_itself
@@ -41,6 +41,18 @@ class OperatorNode(Node):
     table: tuple[Saved, ...]
     saved: tuple | None
     versions: tuple
+
+    def __init__(
+        self, program: Program, needs: tuple[bool, ...], backward: BackwardOperator, table: tuple[Saved, ...],
+        operands: Sequence[Any],
+    ) -> None:  # fmt: skip
+        """A node with its edges; `template.py` writes the same out for the hot calls. `save` fills in the rest."""
+        super().__init__(tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)]))
+        self.program = program
+        self.needs = needs
+        self.output_count = len(program.graph.outputs)
+        self.backward = backward
+        self.table = table
 
     def name(self) -> str:
         return self.program.name
@@ -134,22 +146,13 @@ def recorder(
     table = saved_table(program, needs, differentiable)
     backward = program.backward(needs, differentiable)
     count = len(differentiable)
-    new = OperatorNode.__new__
 
     def record(*operands: Any) -> Any:
         result = run(*operands)
         if not modes.grad:
             return result
         results = (result,) if count == 1 else result
-        node = new(OperatorNode)
-        node.program = program
-        node.needs = needs
-        node.output_count = count
-        node.backward = backward
-        node.table = table
-        node.edges = tuple([gradient_edge(x) if need else None for x, need in zip(operands, needs)])
-        node.sequence = next(_sequence)
-        node.attached = None
+        node = OperatorNode(program, needs, backward, table, operands)
         for number, tensor in enumerate(results):
             if differentiable[number]:
                 tensor.layout = tensor.layout.with_tracking(True)

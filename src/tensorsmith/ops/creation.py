@@ -243,7 +243,7 @@ def full(
 def _constant(name: str, value: int, size: tuple, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
     """zeros and ones, by the raw arguments where they were seen before."""
     dtype = dtype or get_default_dtype()
-    plain = device is None and not requires_grad
+    plain = device is None and not requires_grad and all([n.__class__ is int for n in size])  # 2.0 would equal 2 in a key
     key = (name, size, dtype)
     if plain:
         entry = find(key)
@@ -252,7 +252,7 @@ def _constant(name: str, value: int, size: tuple, dtype: DType | None, device: A
     shape = shape_of(name, size)
     result = full(shape, value, dtype=dtype, device=device, requires_grad=requires_grad)
     entry = FAST.get((_full_operator, int, ("shape", shape), ("dtype", dtype))) if plain else None
-    if entry is not None and not (size and isinstance(size[0], list)):
+    if entry is not None:
         remember(key, entry)
     return result
 
