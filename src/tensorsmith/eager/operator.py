@@ -21,6 +21,7 @@ from tensorsmith.core.layout import Layout
 from tensorsmith.core.shapes import is_broadcast_error
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of
+from tensorsmith.ir.jvp import ForwardGraph, jvp
 from tensorsmith.ir.vjp import BackwardGraph, vjp
 from tensorsmith.passes.simplify import simplify
 
@@ -35,7 +36,7 @@ _ALL: dict[str, Operator] = {}
 class Program:
     """The graph of an operator for operands of given shapes and dtypes, and its gradients by need."""
 
-    __slots__ = ("operation", "graph", "attrs", "backwards", "name")
+    __slots__ = ("operation", "graph", "attrs", "backwards", "forwards", "name")
 
     def __init__(self, operation: Any, graph: Graph, attrs: dict[str, Any], name: str) -> None:
         self.operation = operation
@@ -43,6 +44,7 @@ class Program:
         self.attrs = attrs
         self.name = name
         self.backwards: dict[tuple, BackwardOperator] = {}
+        self.forwards: dict[tuple, ForwardOperator] = {}
 
     def backward(self, needs: tuple[bool, ...], grads: tuple[bool, ...]) -> BackwardOperator:
         """The operator that computes gradients of the inputs in `needs` from those of the outputs in `grads`."""
@@ -53,6 +55,16 @@ class Program:
             self.backwards[needs, grads] = found
         return found
 
+    def forward(self, has_tangent: tuple[bool, ...], from_outputs: bool = True) -> ForwardOperator:
+        """The operator that computes tangents of the outputs from those of the inputs in `has_tangent`."""
+        found = self.forwards.get((has_tangent, from_outputs))
+        if found is None:
+            override = None if self.operation.derived_tangent else self.operation.override(self.attrs)
+            derived = jvp(self.graph, has_tangent, override, from_outputs)
+            found = ForwardOperator(self, replace(derived, graph=simplify(derived.graph)))
+            self.forwards[has_tangent, from_outputs] = found
+        return found
+
 
 class Operation:
     """What the dispatcher needs of anything that can be called."""
@@ -60,6 +72,7 @@ class Operation:
     name: str
     pointwise = False  # outputs take the operands' memory order
     fresh = False  # outputs never share memory with an operand (a copy is the point)
+    derived_tangent = False  # tangents follow the graph, even where the gradient has a rule of its own
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
         """The graph for operands of these kinds."""
@@ -89,6 +102,7 @@ class Operator(Operation):
     pointwise: results are laid out as PyTorch lays out elementwise results (the operands' order of axes).
     geometry(operand, **attrs): of a view operator, where its results lie in the operand's memory: one `Strided` or several.
         The graph says the same to gradients and tracing; strides of extent-1 axes are PyTorch's only here.
+    derived_tangent: the tangent follows the graph; otherwise it is the transpose of `vjp`, where that is given.
     shares: results may be views of operands, without a geometry of their own; otherwise a result that the graph gives as
         a view of an operand (the sum of a zero-dim tensor) is copied.
     """
@@ -96,7 +110,7 @@ class Operator(Operation):
     def __init__(
         self, name: str, build: Build, vjp: Override | None = None, *, pointwise: bool = False, fresh: bool = False,
         node_name: str | None = None, geometry: Callable[..., Strided | Sequence[Strided]] | None = None,
-        shares: bool = False,
+        shares: bool = False, derived_tangent: bool = False,
     ) -> None:  # fmt: skip
         self.name = name
         self.shares = shares or geometry is not None
@@ -105,6 +119,7 @@ class Operator(Operation):
         self.vjp = vjp
         self.pointwise = pointwise
         self.fresh = fresh
+        self.derived_tangent = derived_tangent
         self.node_name = (node_name or "".join(part.capitalize() for part in name.split("_"))) + "Backward0"
         self._programs: dict[tuple, Program] = {}
         _ALL[name] = self
@@ -174,6 +189,23 @@ class BackwardOperator(Operation):
         self.grad_outputs = backward.grad_outputs
         self.computes = bool(backward.graph.outputs)
         self._program = Program(self, backward.graph, {}, forward.name + "Backward")
+
+    def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
+        return self._program
+
+
+class ForwardOperator(Operation):
+    """The tangents of a program; operands are the saved values and then the tangents that are used."""
+
+    def __init__(self, primal: Program, forward: ForwardGraph) -> None:
+        self.name = primal.operation.name + "_tangent"
+        self.pointwise = primal.operation.pointwise
+        self.forward = forward
+        self.saved = forward.saved
+        self.tangents = forward.tangents
+        self.results = forward.results
+        self.computes = bool(forward.graph.outputs)
+        self._program = Program(self, forward.graph, {}, self.name.capitalize() + "Backward0")
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
         return self._program

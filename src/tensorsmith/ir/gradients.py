@@ -133,10 +133,7 @@ def _reduce(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     if kind == "sum" or x.shape[axis] == 0:
         return [broadcast_to(grad, x.shape)]
     if kind == "prod":
-        # The product of the others, from both sides: right with any number of zeros, and so are its own gradients.
-        before = _shifted_products(x, axis)
-        after = flip(_shifted_products(flip(x, (axis,)), axis), (axis,))
-        return [broadcast_to(grad, x.shape) * (before * after)]
+        return [broadcast_to(grad, x.shape) * products_of_others(x, axis)]
     if kind in ("max", "min"):  # ties share equally
         chosen = map_(Fn.EQ, x, broadcast_to(output, x.shape))
         count = reduce(cast(chosen, compute_dtype(x.dtype)), "sum", (axis,), keepdim=True)
@@ -153,11 +150,7 @@ def _scan(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     if kind == "sum":
         return [flip(scan(flip(grad, (axis,)), "sum", axis), (axis,))]
     if kind in ("max", "min"):
-        # The gradient of each position goes to the last one that set or equalled the record so far, as in PyTorch.
-        record = map_(Fn.LOGICAL_OR, map_(Fn.EQ, x, output), map_(Fn.ISNAN, x))
-        place = broadcast_to(reshape(x.graph.iota(extent), (extent,) + (1,) * (x.ndim - axis - 1)), x.shape)
-        holder = scan(where(record, place, 0), "max", axis)
-        return [scatter(zeros(grad, x.shape), holder, grad, axis, "add")]
+        return [scatter(zeros(grad, x.shape), record_holder(x, output, axis), grad, axis, "add")]
     one = full(x.graph, _with_extent(x, axis, 1), 1, x.dtype)
     if kind == "prod":
         # d/dx[j] = before[j] (grad[j] + x[j+1] (grad[j+1] + x[j+2] (...))), without a division.
@@ -302,6 +295,29 @@ def recurrence_from_end(factor: Node, term: Node, axis: int) -> Node:
         factor = concat([head * tail, slice_(factor, axis, kept, stride)], axis)
         stride *= 2
     return term
+
+
+def prefix_recurrence(factor: Node, term: Node, axis: int) -> Node:
+    """y[j] = term[j] + factor[j] y[j-1] along axis, with y = 0 before the start; factor's first entry is not used."""
+    return flip(recurrence_from_end(flip(factor, (axis,)), flip(term, (axis,)), axis), (axis,))
+
+
+def record_holder(x: Node, output: Node, axis: int) -> Node:
+    """At each position of a running maximum or minimum the last one that set or equalled the record, as in PyTorch."""
+    extent = x.shape[axis]
+    record = map_(Fn.LOGICAL_OR, map_(Fn.EQ, x, output), map_(Fn.ISNAN, x))
+    place = broadcast_to(reshape(x.graph.iota(extent), (extent,) + (1,) * (x.ndim - axis - 1)), x.shape)
+    return scan(where(record, place, 0), "max", axis)
+
+
+def products_of_others(x: Node, axis: int) -> Node:
+    """At each position the product of all others along axis, from both sides.
+
+    Right with any number of zeros, and so are its own gradients.
+    """
+    before = _shifted_products(x, axis)
+    after = flip(_shifted_products(flip(x, (axis,)), axis), (axis,))
+    return before * after
 
 
 def _with_extent(x: Node, axis: int, extent: int) -> tuple[int, ...]:

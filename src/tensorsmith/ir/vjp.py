@@ -65,7 +65,7 @@ def vjp(
     saved_as = {node: Saved("input", number) for number, node in enumerate(inputs)}
     saved_as |= {values[node]: Saved("output", number) for node, number in kept.items()}
     values |= dict(zip(graph.inputs, inputs))
-    _see_through_views(kept, values)
+    see_through_views(kept, values)
     for node in graph.live_nodes():
         if node not in values:
             values[node] = replay(work, node, [values[operand] for operand in node.inputs])
@@ -100,7 +100,7 @@ def vjp(
     found = [gradients.get(node) for node in graph.inputs]
     results = tuple(None if g is None else distinct.setdefault(g, len(distinct)) for g in found)
     work.outputs = tuple(distinct)
-    backward, used = _cut(work, [*saved_as, *grad_inputs.values()])
+    backward, used = cut(work, [*saved_as, *grad_inputs.values()])
     saved = tuple(saved_as[node] for node in used if node in saved_as)
     grad_outputs = tuple(i for i, node in grad_inputs.items() if node in used)
     return BackwardGraph(backward, saved, grad_outputs, results)
@@ -123,7 +123,7 @@ def _active(graph: Graph, needs: Sequence[bool]) -> set[Node]:
     return active
 
 
-def _see_through_views(kept: Iterable[Node], values: dict[Node, Node]) -> None:
+def see_through_views(kept: Iterable[Node], values: dict[Node, Node]) -> None:
     """Where an output is a reshaped or permuted value, that value is the output seen through the inverse view.
 
     So a maximum whose reduced axis was dropped is saved, as the one that keeps it is.
@@ -168,7 +168,7 @@ def _fit(grad: Node, value: Node) -> Node:
     return cast(grad, value.dtype)
 
 
-def _cut(work: Graph, inputs: Iterable[Node]) -> tuple[Graph, dict[Node, Node]]:
+def cut(work: Graph, inputs: Iterable[Node]) -> tuple[Graph, dict[Node, Node]]:
     """The graph of what the outputs depend on; its inputs are those of `inputs` that are used, in this order.
 
     Also the map from the inputs kept to the new ones.

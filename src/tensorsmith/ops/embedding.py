@@ -51,7 +51,8 @@ def _embedding_gradient(
     return [None, graph.add(Primitive.PUT, (zeros, positions, rows), axis=0, reduce="add")]
 
 
-EMBEDDING = Operator("embedding", _embedding, _embedding_gradient)
+# The padding row has no gradient, but a tangent, as in PyTorch.
+EMBEDDING = Operator("embedding", _embedding, _embedding_gradient, derived_tangent=True)
 
 
 def _renormalise(index: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
