@@ -10,7 +10,7 @@ import pytest
 
 ROOMS = (
     "scalar", "core", "ir", "passes", "kernels", "targets", "runtime", "tensor", "autograd", "eager", "ops", "compile",
-    "nn", "optim", "data", "models", "onnx", "engine", "custom", "interop", "distributed", "serve", "app", "cli",
+    "func", "nn", "optim", "data", "models", "onnx", "engine", "custom", "interop", "distributed", "serve", "app", "cli",
     "minitorch",
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ from math import e as e, inf as inf, nan as nan, pi as pi
 
 from tensorsmith import (
     autograd as autograd,
+    func as func,
     nn as nn,
     ops as _ops,  # noqa: F401 - importing it binds the operators
     optim as optim,
@@ -36,6 +37,7 @@ from tensorsmith.core.dtypes import (
     uint32 as uint32,
     uint64 as uint64,
 )
+from tensorsmith.func.vmap import vmap as vmap
 from tensorsmith.ops.creation import from_numpy as from_numpy
 from tensorsmith.ops.elementwise import elementwise as elementwise
 from tensorsmith.ops.random import (

@@ -10,7 +10,7 @@ from tensorsmith.autograd.hooks import call_tensor_hooks
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor, make_tensor
+from tensorsmith.tensor.tensor import Tensor, alias_of
 
 # Two threads may send gradients to one leaf. A lock per leaf would cost every leaf a slot; leaves share these.
 _locks = tuple(threading.RLock() for _ in range(16))
@@ -60,7 +60,7 @@ def _owned(grads: list[Tensor | None], layout: Layout) -> Tensor:
     assert grad is not None
     copy = arithmetic.clone(grad, dense_like(layout))
     if copy.layout.tracked and not modes.grad:
-        copy = make_tensor(copy.layout.with_tracking(False), copy.storage, copy.ptr)
+        copy = alias_of(copy, False)
     return copy
 
 

@@ -18,7 +18,7 @@ from tensorsmith.autograd.node import Node, _sequence, gradient_edge, rebase_his
 from tensorsmith.autograd.saved import FREED, SavedTensor
 from tensorsmith.core.layout import Layout
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
+from tensorsmith.tensor.tensor import Tensor, alias_of, make_view
 
 
 class FunctionCtx:
@@ -304,7 +304,7 @@ def _fresh_output(tensor: Tensor, inputs: list[Tensor], is_input: bool, foreign:
         view.ptr = tensor.ptr
         return view
     if foreign:
-        return make_tensor(tensor.layout.with_tracking(False), tensor.storage, tensor.ptr)
+        return alias_of(tensor, False)
     tensor.base = None  # a view of something that only `forward` saw
     return tensor
 
@@ -344,7 +344,7 @@ def once_differentiable(backward: Callable) -> Callable:
         node.output_count = len(outputs)
         for number, output in enumerate(outputs):
             if isinstance(output, Tensor) and output.layout.dtype.kind in "fc":
-                alias = make_tensor(output.layout.with_tracking(True), output.storage, output.ptr)
+                alias = alias_of(output, True)
                 alias.node = node
                 alias.output_number = number
                 outputs[number] = alias

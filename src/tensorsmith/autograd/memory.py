@@ -8,12 +8,14 @@ import numpy as np
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import layout_of
-from tensorsmith.tensor.tensor import Tensor, empty_tensor
+from tensorsmith.tensor.tensor import Tensor, empty_tensor, readable
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The elements where they lie, by the tensor's strides; valid while the tensor lives."""
     layout = tensor.layout
+    if layout.level is not None:
+        tensor = readable(tensor, "the values")
     if layout.numel == 0:
         return np.empty(layout.shape, layout.dtype.numpy)
     size = layout.dtype.itemsize

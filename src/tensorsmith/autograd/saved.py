@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tensorsmith.core.dtypes import type_name
 from tensorsmith.core.layout import Layout
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor, make_tensor
+from tensorsmith.tensor.tensor import Tensor, alias_of, make_tensor
 
 if TYPE_CHECKING:
     from tensorsmith.autograd.node import Node
@@ -42,7 +42,7 @@ class SavedTensor:
     Under `saved_tensors_hooks` the values are whatever the hook made of them; their place in the graph is kept beside.
     """
 
-    __slots__ = ("tensor", "storage", "ptr", "layout", "version", "output", "unpack", "edge")
+    __slots__ = ("tensor", "storage", "ptr", "layout", "version", "output", "unpack", "edge", "alias")
 
     def __init__(self, tensor: Tensor, output: int | None) -> None:
         """Keep `tensor`; `output` is its number where the keeping node made it."""
@@ -52,6 +52,9 @@ class SavedTensor:
         self.storage: Any = tensor.storage
         self.version = tensor.storage.version
         self.tensor: Any = tensor if output is None else None
+        self.alias: Any = None  # of an output that is the wrapper of a transform: bare memory would not say of what
+        if output is not None and tensor.layout.level is not None:
+            self.alias = alias_of(tensor, tensor.layout.tracked)
         self.unpack: Any = None
         self.edge: Any = None
         if modes.saved_hooks:
@@ -61,7 +64,7 @@ class SavedTensor:
             self.edge = gradient_edge(tensor) if output is None else None
             given = tensor
             if output is not None:  # an alias: the tensor that the user holds must not live on here
-                given = make_tensor(tensor.layout, self.storage, self.ptr)
+                given = alias_of(tensor, tensor.layout.tracked)
                 given.node, given.output_number = tensor.node, output
             before, modes.grad = modes.grad, False
             try:
@@ -82,14 +85,19 @@ class SavedTensor:
                 raise RuntimeError(modified_message(self.layout, self.storage.version, self.version, node.name()))
             if self.output is None:
                 return self.tensor
-            made = make_tensor(self.layout, self.storage, self.ptr)
+            if self.alias is not None:
+                if self.alias.layout.level is not self.layout.level:  # the transform is over: what it stood for is left
+                    return self.alias
+                made = alias_of(self.alias, self.layout.tracked)
+            else:
+                made = make_tensor(self.layout, self.storage, self.ptr)
         else:
             found = self.unpack(self.tensor)
             if not isinstance(found, Tensor):
                 raise TypeError(
                     f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found)}"
                 )
-            made = make_tensor(found.layout.with_tracking(self.layout.tracked), found.storage, found.ptr)
+            made = alias_of(found, self.layout.tracked)
         if self.layout.tracked:
             made.node, made.output_number = (node, self.output) if self.output is not None else self.edge
         return made

@@ -10,7 +10,7 @@ from tensorsmith.autograd.backward import GradientEdge, _implicit_root, backward
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks, retain_on
 from tensorsmith.autograd.node import Node, derive_view_node
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor, make_tensor
+from tensorsmith.tensor.tensor import Tensor, alias_of
 
 
 def backward(
@@ -130,7 +130,7 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 
 def detach(self: Tensor) -> Tensor:
     """The same memory as a tensor that autograd does not track."""
-    return make_tensor(self.layout.with_tracking(False), self.storage, self.ptr)
+    return alias_of(self, False)
 
 
 def detach_(self: Tensor) -> Tensor:

@@ -169,9 +169,10 @@ class Tracer:
         found.ask = ask
         return found
 
-    def note_draw(self, generator: Any) -> None:
-        """A generator is about to give numbers: the trace will hand them back, and the first run draws them."""
+    def draw(self, generator: Any, count: int) -> tuple[Any, Any]:
+        """Key and offset of a generator, asked for again at every run; the trace hands back what it draws itself."""
         self.drawn.setdefault(generator, generator.offset)
+        return self.host(lambda: generator.key), self.host(lambda: generator._advance(count))
 
     def note_module(self, module: Any) -> None:
         """A module is called: what is traced holds for its mode and what it holds now."""

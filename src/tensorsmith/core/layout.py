@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from typing import Any
 
 from tensorsmith.core.dtypes import DType
 
@@ -38,13 +39,18 @@ class Layout:
         self.contiguous = is_contiguous(shape, strides)
         self.twin: Layout | None = None  # the same layout with the other `tracked`, made on demand
 
+    level: Any = None  # the level of a function transform whose wrapper has this layout (`LevelLayout`)
+
     def with_tracking(self, tracked: bool) -> Layout:
         """This layout with `tracked` as given."""
         if self.tracked == tracked:
             return self
         if self.twin is None:
-            self.twin = layout_of(self.dtype, self.shape, self.strides, tracked)
+            self.twin = self._tracking(tracked)
         return self.twin
+
+    def _tracking(self, tracked: bool) -> Layout:
+        return layout_of(self.dtype, self.shape, self.strides, tracked)
 
     @property
     def extent(self) -> int:
@@ -55,6 +61,25 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout({self.dtype.name}, {self.shape}, {self.strides}{', tracked' if self.tracked else ''})"
+
+
+class LevelLayout(Layout):
+    """The layout of a tensor that stands for another one while a function is transformed (`func/levels.py`).
+
+    It is another object than the plain layout of the same shape, so that no entry kept for plain tensors is found under it:
+    the operators of such tensors always reach `modes.tracer`.
+    """
+
+    __slots__ = ("level",)
+
+    def __init__(
+        self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], tracked: bool, level: Any
+    ) -> None:
+        super().__init__(dtype, shape, strides, tracked)
+        self.level = level
+
+    def _tracking(self, tracked: bool) -> Layout:
+        return self.level.layout_of(self.dtype, self.shape, self.strides, tracked)
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorsmith.core import dtypes
+from tensorsmith.core.layout import LevelLayout
 from tensorsmith.runtime import profiler
 
 Entry = Callable[..., Any]
@@ -27,7 +28,12 @@ dtypes.when_default_changes.append(FAST.clear)
 
 
 def remember(key: tuple, entry: Entry) -> None:
-    """Keep an entry for the next call; the oldest give way when there are too many."""
+    """Keep an entry for the next call; the oldest give way when there are too many.
+
+    Nothing is kept for the wrappers of a function transform: their calls are to reach its level.
+    """
+    if any([part.__class__ is LevelLayout for part in key]):
+        return
     with _lock:
         if tracing:
             return

@@ -36,7 +36,7 @@ _ALL: dict[str, Operator] = {}
 class Program:
     """The graph of an operator for operands of given shapes and dtypes, and its gradients by need."""
 
-    __slots__ = ("operation", "graph", "attrs", "backwards", "forwards", "name")
+    __slots__ = ("operation", "graph", "attrs", "backwards", "forwards", "batches", "name")
 
     def __init__(self, operation: Any, graph: Graph, attrs: dict[str, Any], name: str) -> None:
         self.operation = operation
@@ -45,6 +45,7 @@ class Program:
         self.name = name
         self.backwards: dict[tuple, BackwardOperator] = {}
         self.forwards: dict[tuple, ForwardOperator] = {}
+        self.batches: dict[tuple, Any] = {}  # by flags and extent: the same for many examples (`batched.py`)
 
     def backward(self, needs: tuple[bool, ...], grads: tuple[bool, ...]) -> BackwardOperator:
         """The operator that computes gradients of the inputs in `needs` from those of the outputs in `grads`."""

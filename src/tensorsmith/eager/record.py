@@ -74,7 +74,7 @@ class OperatorNode(Node):
         key = (backward, *[x.layout if isinstance(x, Tensor) else x.__class__ for x in operands])
         entry = FAST.get(key)
         results = entry(*operands) if entry is not None else backward(*operands)
-        if results.__class__ is Tensor:
+        if results.__class__ is not tuple:
             results = (results,)
         return [results[k] if k is not None else None for k in backward.results]
 

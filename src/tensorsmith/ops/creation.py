@@ -22,7 +22,7 @@ from tensorsmith.ops.registry import public
 from tensorsmith.runtime.steps import array_at
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Device, Tensor, empty_tensor, make_tensor
+from tensorsmith.tensor.tensor import Device, Tensor, empty_tensor, make_tensor, readable
 
 Shape = int | Sequence[int]
 
@@ -30,6 +30,8 @@ Shape = int | Sequence[int]
 def array_of(tensor: Tensor) -> np.ndarray:
     """A NumPy array over a tensor's memory, for use while the tensor lives."""
     layout = tensor.layout
+    if layout.level is not None:
+        tensor = readable(tensor, "this operator")
     return array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)
 
 

@@ -80,8 +80,7 @@ class Generator:
     def draw(self, count: int) -> tuple[Any, Any]:
         """(key, first counter) of `count` fresh counters."""
         if modes.tracer is not None:  # asked again at every run of the compiled function
-            modes.tracer.note_draw(self)
-            return modes.tracer.host(lambda: self.key), modes.tracer.host(lambda: self._advance(count))
+            return modes.tracer.draw(self, count)
         return self.key, self._advance(count)
 
     def _advance(self, count: int) -> int:

@@ -248,8 +248,25 @@ def empty_tensor(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] 
     return make_tensor(layout, storage, storage.ptr)
 
 
+def alias_of(tensor: Tensor, tracked: bool) -> Tensor:
+    """Another tensor over the same memory, of no history: no view, no node."""
+    found = make_tensor(tensor.layout.with_tracking(tracked), tensor.storage, tensor.ptr)
+    if tensor.layout.level is not None:
+        tensor.layout.level.keep(found, tensor)
+    return found
+
+
+def readable(tensor: Tensor, what: str) -> Tensor:
+    """The tensor whose memory holds the values: of a transform's wrapper what it stands for, or an error (vmap)."""
+    while tensor.layout.level is not None:
+        tensor = tensor.layout.level.readable(tensor, what)
+    return tensor
+
+
 def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
     """A tensor over the same storage, `offset` elements further; its base is the source's."""
+    if source.layout.level is not None:
+        return source.layout.level.view(source, layout, offset)
     view = Tensor.__new__(Tensor)
     view.layout = layout
     storage = view.storage = source.storage

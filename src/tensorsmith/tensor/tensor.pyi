@@ -1344,5 +1344,11 @@ def make_tensor(layout: Layout, storage: Storage, ptr: int, cls: type[Tensor]=Te
 def empty_tensor(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None=None) -> Tensor:
     """A leaf over new memory that holds anything."""
 
+def alias_of(tensor: Tensor, tracked: bool) -> Tensor:
+    """Another tensor over the same memory, of no history: no view, no node."""
+
+def readable(tensor: Tensor, what: str) -> Tensor:
+    """The tensor whose memory holds the values: of a transform's wrapper what it stands for, or an error (vmap)."""
+
 def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
     """A tensor over the same storage, `offset` elements further; its base is the source's."""

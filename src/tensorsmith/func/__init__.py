@@ -1,0 +1,7 @@
+"""Function transforms with the API of `torch.func`: `grad`, `vjp`, `jacrev`, `vmap`, which nest in any order."""
+
+from tensorsmith.func.modules import functional_call as functional_call, stack_module_state as stack_module_state
+from tensorsmith.func.reverse import grad as grad, grad_and_value as grad_and_value, jacrev as jacrev, vjp as vjp
+from tensorsmith.func.vmap import vmap as vmap
+
+__all__ = ["functional_call", "grad", "grad_and_value", "jacrev", "stack_module_state", "vjp", "vmap"]
