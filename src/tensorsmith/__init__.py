@@ -63,6 +63,7 @@ from tensorsmith.tensor.tensor import Device as device, Size as Size, Tensor as 
 
 globals().update(_namespace(""))
 float, double, half, int, long, short = float32, float64, float16, int32, int64, int16  # noqa: A001
+cfloat, cdouble = complex64, complex128
 
 newaxis = None
 

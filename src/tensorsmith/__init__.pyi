@@ -50,7 +50,7 @@ def addmv(input: Tensor, *args: Any, out: Any = None) -> Tensor:
 def addr(input: Tensor, *args: Any, out: Any = None) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
 def adjoint(input: Tensor) -> Tensor:
-    """The last two axes exchanged."""
+    """The last two axes exchanged, conjugated where complex."""
 def alias_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
     """`alias`, in new memory."""
 def all(input: Tensor, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
@@ -72,7 +72,7 @@ def amin(input: Tensor, dim: Any = (), keepdim: builtins.bool = False, *, out: A
 def aminmax(input: Tensor, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> MinMax:
     """Smallest and largest element of all, or along an axis."""
 def angle(input: Tensor, *, out: Any = None) -> Tensor:
-    """The angle of a real number: pi below zero, else 0."""
+    """angle(input): 0 or pi; atan2 of the parts of a complex number"""
 def any(input: Tensor, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Whether some element is non-zero; false over nothing."""
 def arange(
@@ -212,14 +212,16 @@ def column_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the second axis; vectors become columns."""
 def combinations(input: Tensor, r: builtins.int = 2, with_replacement: builtins.bool = False) -> Tensor:
     """Every combination of r elements of a vector, one a row."""
+def complex(real: Tensor, imag: Tensor, *, out: Any = None) -> Tensor:
+    """real + i imag, of two tensors of one dtype, float32 or float64, whose shapes broadcast."""
 def concat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
 def concatenate(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
 def conj(input: Tensor) -> Tensor:
-    """The conjugate of a real tensor: the tensor itself."""
-def conj_physical(input: Tensor) -> Tensor:
-    """The conjugate of a real tensor: the tensor itself."""
+    """The complex conjugate, a new tensor; a real tensor itself."""
+def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
+    """conj_physical(input): the value; conjugate of a complex number"""
 def constant_pad_nd(input: Tensor, pad: Sequence[builtins.int], value: builtins.float = 0) -> Tensor:
     """Padded with a constant; widths as for `pad`."""
 def copysign(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -455,6 +457,8 @@ def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the second axis (the first for vectors)."""
 def hypot(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """hypot(input, other): larger times sqrt(1 + ratio^2)"""
+def imag(input: Tensor) -> Tensor:
+    """The imaginary part, over the same memory. Raises RuntimeError for a tensor that is not complex."""
 def index_add(
     input: Tensor,
     dim: builtins.int,
@@ -496,8 +500,12 @@ def inner(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """Products summed over the last axes of both."""
 def is_complex(input: Any) -> builtins.bool:
     """Whether the dtype is complex."""
+def is_conj(input: Tensor) -> builtins.bool:
+    """False: conjugates are computed at once."""
 def is_floating_point(input: Any) -> builtins.bool:
     """Whether the dtype floats."""
+def is_neg(input: Tensor) -> builtins.bool:
+    """False: negatives are computed at once."""
 def is_nonzero(input: Tensor) -> builtins.bool:
     """Whether the only element is non-zero."""
 def is_tensor(input: Any) -> builtins.bool:
@@ -529,7 +537,7 @@ def isneginf(input: Tensor, *, out: Any = None) -> Tensor:
 def isposinf(input: Tensor, *, out: Any = None) -> Tensor:
     """Whether +inf."""
 def isreal(input: Tensor) -> Tensor:
-    """Whether each element is a real number."""
+    """Whether each element is a real number: its imaginary part is zero."""
 def kron(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The Kronecker product."""
 def kthvalue(
@@ -797,6 +805,8 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     """Axis i of the result is axis dims[i]."""
 def permute_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
     """`permute`, in new memory."""
+def polar(abs: Tensor, angle: Tensor, *, out: Any = None) -> Tensor:
+    """abs * (cos(angle) + i sin(angle)), of two tensors of one dtype, float32 or float64, whose shapes broadcast."""
 def polygamma(n: builtins.int, input: Tensor, *, out: Any = None) -> Tensor:
     """The n-th derivative of digamma."""
 def positive(input: Tensor) -> Tensor:
@@ -835,7 +845,7 @@ def rand(
     requires_grad: builtins.bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Uniform in [0, 1)."""
+    """Uniform in [0, 1); of a complex dtype both parts are."""
 def rand_like(
     input: Tensor,
     *,
@@ -878,7 +888,7 @@ def randn(
     requires_grad: builtins.bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Normal with mean 0 and standard deviation 1."""
+    """Normal with mean 0 and standard deviation 1; of a complex dtype the parts have variance 1/2 each."""
 def randn_like(
     input: Tensor,
     *,
@@ -902,7 +912,7 @@ def randperm(
 def ravel(input: Tensor) -> Tensor:
     """All axes joined to one."""
 def real(input: Tensor) -> Tensor:
-    """The real part of a real tensor: the tensor itself."""
+    """The real part, over the same memory; a real tensor itself."""
 def reciprocal(input: Tensor, *, out: Any = None) -> Tensor:
     """reciprocal(input): IEEE 754, one operation"""
 def relu(input: Tensor, *, out: Any = None) -> Tensor:
@@ -922,9 +932,9 @@ def repeat_interleave(
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape (one extent may be -1): a view where possible, else a copy."""
 def resolve_conj(input: Tensor) -> Tensor:
-    """The conjugate of a real tensor: the tensor itself."""
+    """The tensor itself: conjugates are computed at once."""
 def resolve_neg(input: Tensor) -> Tensor:
-    """The value of a real tensor: the tensor itself."""
+    """The tensor itself: negatives are computed at once."""
 def result_type(tensor1: Any, tensor2: Any) -> Any:
     """The dtype that an arithmetic operator of the two has."""
 def rms_norm(
@@ -1015,7 +1025,7 @@ def select_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> T
 def selu(input: Tensor, inplace: builtins.bool = False) -> Tensor:
     """scale (x where positive, alpha (e**x - 1) elsewhere), with the constants of Klambauer et al. (2017)."""
 def sgn(input: Tensor, *, out: Any = None) -> Tensor:
-    """The sign: -1, 0 or 1."""
+    """sgn(input): two comparisons; x / |x| of complex numbers"""
 def sigmoid(input: Tensor, *, out: Any = None) -> Tensor:
     """sigmoid(input): exp of -|x|, never overflowing"""
 def sign(input: Tensor, *, out: Any = None) -> Tensor:
@@ -1240,6 +1250,10 @@ def var_mean(
     """Variance and mean over axes: squares around the mean over n - correction (1 by default)."""
 def vdot(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The sum of the products of two vectors."""
+def view_as_complex(input: Tensor) -> Tensor:
+    """The same memory as complex numbers: real (..., 2) as complex (...)."""
+def view_as_real(input: Tensor) -> Tensor:
+    """The same memory as real numbers: complex (...) as real (..., 2), the parts along the last axis."""
 def view_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
     """`view`, in new memory."""
 def vsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
@@ -1269,5 +1283,7 @@ def zeros_like(
     """A tensor of the shape, dtype and memory order of another, filled with 0."""
 
 (float, double, half, int, long, short) = (float32, float64, float16, int32, int64, int16)
+
+(cfloat, cdouble) = (complex64, complex128)
 
 newaxis = None

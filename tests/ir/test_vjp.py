@@ -204,9 +204,34 @@ def test_a_long_chain_does_not_recurse():
     assert vjp(graph, (True,)).results == (0,)
 
 
-def test_complex_gradients_are_refused():
+def test_the_gradient_of_a_holomorphic_function_is_conjugated():
     graph = Graph()
     x = graph.input((2,), complex64)
     graph.outputs = (x * x,)
-    with pytest.raises(NotImplementedError, match="complex"):
-        vjp(graph, (True,))
+    backward = vjp(graph, (True,))
+    z, grad = np.array([1 + 2j, 3 - 1j]), np.array([1 + 0j, 2j])
+    (found,) = interpret(backward.graph, [z, grad])
+    np.testing.assert_allclose(found, grad * np.conj(2 * z))
+
+
+def test_the_gradient_of_a_real_value_is_real():
+    graph = Graph()
+    x, y = graph.input((2,), float32), graph.input((2,), complex64)
+    graph.outputs = (x * y,)
+    backward = vjp(graph, (True, True))
+    a, z, grad = np.array([2.0, -1.0]), np.array([1 + 2j, 3 - 1j]), np.array([1 + 1j, 2j])
+    values = {"input": [a, z]}
+    given = [values[s.kind][s.number] for s in backward.saved] + [grad]
+    found = interpret(backward.graph, given)
+    np.testing.assert_allclose(found[backward.results[0]], (grad * np.conj(z)).real)
+    np.testing.assert_allclose(found[backward.results[1]], grad * a)
+
+
+def test_pairs_of_real_values_are_their_own_gradient():
+    graph = Graph()
+    x = graph.input((3,), complex64)
+    graph.outputs = (b.as_real(x), b.part(x, 1))
+    backward = vjp(graph, (True,))
+    pairs, part = np.arange(6.0).reshape(3, 2), np.array([1.0, 2.0, 3.0])
+    (found,) = interpret(backward.graph, [pairs, part])
+    np.testing.assert_allclose(found, pairs[:, 0] + 1j * (pairs[:, 1] + part))

@@ -41,7 +41,7 @@ def assert_all_same(fn: Fn, points: list[tuple[Any, ...]], ours: list[Any], thei
     """Fails with the points at which ours and theirs differ."""
     wrong = [
         (point, a, b)
-        for point, a, b in zip(points, ours, theirs.tolist(), strict=True)
+        for point, a, b in zip(points, ours, (theirs + 0).tolist(), strict=True)
         if not same(float(a), float(b), tolerance)
     ]
     assert not wrong, f"{fn.value} differs from PyTorch at (point, ours, theirs): {wrong[:8]}"

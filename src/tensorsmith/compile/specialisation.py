@@ -230,7 +230,7 @@ class Specialisation:
         storages = [Storage(n) for n in plan.new_bytes]
         words = [operands[i].ptr for i in plan.tensor_inputs]
         words += [s.ptr for s in storages]
-        words += [operands[i] for i in plan.params]
+        words += plan.number_words(operands)
         plan.run(words)
         written = dict(self.updates)
         tensors = []

@@ -30,6 +30,7 @@ from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor
 
+_SHARING = VIEWS | {Primitive.AS_REAL, Primitive.AS_COMPLEX}  # what shows memory that exists
 _fake_addresses = itertools.count(1 << 60, 1 << 40)
 
 
@@ -131,10 +132,11 @@ class Tracer:
         if cached is not None and cached[0] is self and cached[1] == current.writes:
             return cached[2]
         layout = tensor.layout
-        if (layout.shape, layout.strides, tensor.ptr) == (current.shape, current.strides, current.ptr):
+        same_dtype = layout.dtype is current.node.dtype
+        if same_dtype and (layout.shape, layout.strides, tensor.ptr) == (current.shape, current.strides, current.ptr):
             return current.node
         offset = (tensor.ptr - current.ptr) // layout.dtype.itemsize
-        node = view_value(current.node, layout.shape, layout.strides, offset, current.strides)
+        node = view_value(current.node, layout.shape, layout.strides, offset, current.strides, layout.dtype)
         tensor.__dict__["_traced"] = (self, current.writes, node)
         return node
 
@@ -142,12 +144,13 @@ class Tracer:
         """Make `node` the value of a tensor, in its storage too."""
         current = self.current(tensor)
         layout = tensor.layout
-        if (layout.shape, layout.strides, tensor.ptr) == (current.shape, current.strides, current.ptr):
+        same_dtype = layout.dtype is current.node.dtype
+        if same_dtype and (layout.shape, layout.strides, tensor.ptr) == (current.shape, current.strides, current.ptr):
             current.node = node
         else:
             offset = (tensor.ptr - current.ptr) // layout.dtype.itemsize
             current.node = written_value(
-                current.node, node, layout.shape, layout.strides, offset, current.strides
+                current.node, node, layout.shape, layout.strides, offset, current.strides, layout.dtype
             )
         current.writes += 1
 
@@ -222,7 +225,7 @@ class Tracer:
         """The tensor of a result: a view of an operand where eager execution makes one, else of new memory."""
         value = mapping[node]
         base, chain = node, []
-        while base.op in VIEWS:
+        while base.op in _SHARING:
             chain.append(base)
             base = base.inputs[0]
         chain.reverse()

@@ -214,11 +214,21 @@ def promote_operands(dimensioned: Iterable[DType], zero_dim: Iterable[DType] = (
             result = inner
         elif category(inner) > category(result):
             if inner.kind == "c" and result.kind == "f":  # the tensor's precision, made complex
-                inner = complex128 if result is float64 else complex64
+                inner = complex_dtype(result)
             result = inner
     if result is None:
         raise TypeError("promotion needs at least one operand")
     return result
+
+
+def real_dtype(dtype: DType) -> DType:
+    """The dtype of the parts of a complex dtype; another dtype as it is."""
+    return (float32 if dtype is complex64 else float64) if dtype.kind == "c" else dtype
+
+
+def complex_dtype(dtype: DType) -> DType:
+    """The complex dtype whose parts hold `dtype`: complex128 for float64 and complex128, else complex64."""
+    return complex128 if dtype in (float64, complex128) else complex64
 
 
 def compute_dtype(dtype: DType) -> DType:

@@ -110,6 +110,18 @@ def as_strided(x: Strided, shape: Sequence[int], strides: Sequence[int], offset:
     return Strided(tuple(shape), tuple(strides), x.offset + offset)
 
 
+def as_real(x: Strided) -> Strided:
+    """Complex elements as pairs of real ones along a new last axis; strides and offset are in real elements then."""
+    return Strided((*x.shape, 2), (*(2 * s for s in x.strides), 1), 2 * x.offset)
+
+
+def as_complex(x: Strided) -> Strided | None:
+    """Pairs of real elements along the last axis as complex ones; None where they do not lie as such."""
+    if x.strides[-1] != 1 or x.offset % 2 or any(s % 2 for n, s in zip(x.shape[:-1], x.strides[:-1]) if n != 1):
+        return None
+    return Strided(x.shape[:-1], tuple(s // 2 for s in x.strides[:-1]), x.offset // 2)
+
+
 def extent(x: Strided) -> int:
     """Elements of memory from the first position to one past the last; 0 where there is no element."""
     if 0 in x.shape:
@@ -153,5 +165,7 @@ RULES: dict[str, Callable[[Strided, Mapping[str, Any]], Strided | None]] = {
     "flip": lambda x, a: flip(x, a["axes"]),
     "diagonal": lambda x, a: diagonal(x, a["offset"], a["axis1"], a["axis2"]),
     "unfold": lambda x, a: unfold(x, a["axis"], a["size"], a["step"]),
+    "as_real": lambda x, a: as_real(x),
+    "as_complex": lambda x, a: as_complex(x),
     "as_strided": lambda x, a: as_strided(x, a["shape"], a["strides"], a["offset"]),
 }

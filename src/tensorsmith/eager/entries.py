@@ -53,11 +53,12 @@ def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -
     if seen is not None:
         source = kinds[0]
         assert isinstance(source, Layout)
-        tracked = any(needs) and source.dtype.kind in "fc"
+        dtype = operation.view_dtype(source.dtype)
+        tracked = any(needs) and dtype.kind in "fc"
         if isinstance(seen, Strided):
-            layout = layout_of(source.dtype, seen.shape, seen.strides)
+            layout = layout_of(dtype, seen.shape, seen.strides)
             recorded_view = (operation, source, attrs) if tracked else None
-            return view_entry(len(kinds), 0, layout, seen.offset * source.dtype.itemsize, None, needs, recorded_view)
+            return view_entry(len(kinds), 0, layout, seen.offset * dtype.itemsize, None, needs, recorded_view)
         program = operation.program(kinds, attrs) if tracked else None
         run = _views_entry(source.dtype, seen)
         return run if program is None else recorder(program, run, needs, (True,) * len(seen))
@@ -70,7 +71,9 @@ def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -
         if not plan.steps and only.input is not None:
             return _view(only.dtype, only.strided, only.input, len(kinds), recorded, needs)
         first = plan.steps[0] if plan.steps and not profiler.active else None  # `Plan.run` is what times its steps
-        if isinstance(first, KernelStep) and only.input is None and only.strided.offset == 0:
+        direct = isinstance(first, KernelStep) and not plan.splits_numbers
+        if direct and only.input is None and only.strided.offset == 0:
+            assert isinstance(first, KernelStep)
             layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
             is_tensor = [isinstance(k, Layout) for k in kinds]
             return launch_entry(plan, is_tensor, layout, plan.new_bytes[0], first.sources, recorded, needs)
@@ -190,7 +193,8 @@ def _general_entry(plan: Plan) -> Entry:
         storages = [Storage(n) for n in new_bytes]
         words = [operands[i].ptr for i in tensor_inputs]
         words += [s.ptr for s in storages]
-        words += [operands[i] for i in params]
+        if params:
+            words += plan.number_words(operands)
         run(words)
         results = []
         for number, buffer, layout, offset in outputs:

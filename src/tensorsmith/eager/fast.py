@@ -18,7 +18,7 @@ Entry = Callable[..., Any]
 
 FAST: dict[tuple, Entry] = {}
 MOST_ENTRIES = 4096
-NUMBERS: frozenset[type] = frozenset({float, int, bool})  # classes of operands that are run-time scalars
+NUMBERS: frozenset[type] = frozenset({float, int, bool, complex})  # classes of operands that are run-time scalars
 
 tracing = 0  # how many threads trace
 _lock = threading.Lock()  # an entry kept while another thread starts to trace would be executed by it

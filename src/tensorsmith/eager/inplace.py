@@ -114,23 +114,23 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
     plan.name = operation.name
     direct = direct and len(plan.steps) <= 1 and plan.workspace_bytes == 0
     buffers = [o.buffer for o in plan.outputs]
-    tensor_inputs, params = plan.tensor_inputs, plan.params
+    tensor_inputs = plan.tensor_inputs
     copies = [_copy_plan(o, targets[k]) for k, o in enumerate(plan.outputs)] if not direct else []
     ordered = [w for _, w in sorted(zip(buffers, writes))]  # operands in the order of the plan's new buffers
     run = plan.run
-    if direct and plan.single is not None and not profiler.active:
+    if direct and plan.single is not None and not plan.splits_numbers and not profiler.active:
         return _single_writer(plan, ordered)
 
     def write(operands: Sequence[Any]) -> None:
         words = [operands[i].ptr for i in tensor_inputs]
         if direct:
             words += [operands[i].ptr for i in ordered]
-            words += [operands[i] for i in params]
+            words += plan.number_words(operands)
             run(words)
             return
         storages = [Storage(n) for n in plan.new_bytes]
         words += [s.ptr for s in storages]
-        words += [operands[i] for i in params]
+        words += plan.number_words(operands)
         run(words)
         for output, copy, w in zip(plan.outputs, copies, writes):
             source = operands[output.input].ptr if output.input is not None else storages[output.buffer].ptr

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, float64, get_default_dtype, of_python_scalar
+from tensorsmith.core.dtypes import DType, complex128, float64, get_default_dtype, of_python_scalar
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.shapes import is_broadcast_error
 from tensorsmith.core.views import Strided
@@ -87,6 +87,10 @@ class Operation:
         """Where the outputs lie in the memory of the first operand, for an operator that only makes views."""
         return None
 
+    def view_dtype(self, dtype: DType) -> DType:
+        """The dtype under which such views show the operand's memory."""
+        return dtype
+
     def __call__(self, *operands: Any, **attrs: Any) -> Any:
         """Run on tensors and Python numbers: `dispatch.call`, which is put here when that module is loaded."""
         raise NotImplementedError("operations run once tensorsmith.eager.dispatch is imported")
@@ -104,6 +108,8 @@ class Operator(Operation):
     geometry(operand, **attrs): of a view operator, where its results lie in the operand's memory: one `Strided` or several.
         The graph says the same to gradients and tracing; strides of extent-1 axes are PyTorch's only here.
     derived_tangent: the tangent follows the graph; otherwise it is the transpose of `vjp`, where that is given.
+    view_dtype(dtype): of a view operator that shows the memory under another dtype (the parts of complex numbers), in whose
+        elements its geometry counts.
     shares: results may be views of operands, without a geometry of their own; otherwise a result that the graph gives as
         a view of an operand (the sum of a zero-dim tensor) is copied.
     """
@@ -111,11 +117,13 @@ class Operator(Operation):
     def __init__(
         self, name: str, build: Build, vjp: Override | None = None, *, pointwise: bool = False, fresh: bool = False,
         node_name: str | None = None, geometry: Callable[..., Strided | Sequence[Strided]] | None = None,
-        shares: bool = False, derived_tangent: bool = False,
+        shares: bool = False, derived_tangent: bool = False, view_dtype: Callable[[DType], DType] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.shares = shares or geometry is not None
         self.geometry = geometry
+        if view_dtype is not None:
+            self.view_dtype = view_dtype  # type: ignore[method-assign, assignment]
         self.build = build
         self.vjp = vjp
         self.pointwise = pointwise
@@ -175,8 +183,11 @@ def _copied(node: Node) -> Node:
 
 
 def scalar_dtype(kind: type) -> DType:
-    """dtype in which a run-time scalar is handed over: a Python float is a double, whatever dtype it promotes to."""
-    return float64 if kind is float else of_python_scalar(kind(0))
+    """dtype in which a run-time scalar is handed over: a Python float is a double, whatever dtype it promotes to.
+
+    A complex number is two doubles.
+    """
+    return float64 if kind is float else complex128 if kind is complex else of_python_scalar(kind(0))
 
 
 class BackwardOperator(Operation):

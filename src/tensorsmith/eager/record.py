@@ -126,7 +126,7 @@ class ViewNode(Node):
         if grad is None:
             return (None,)
         source = self.source
-        if not modes.grad and modes.tracer is None:
+        if not modes.grad and modes.tracer is None and grad.layout.dtype is source.dtype:
             whole = layout_of(source.dtype, source.shape)
             seen = self.operation.places([whole], self.attrs)
             if isinstance(seen, Strided) and grad.layout.numel < whole.numel and not may_overlap_itself(seen):

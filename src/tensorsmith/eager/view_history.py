@@ -18,7 +18,8 @@ from tensorsmith.autograd.node import (
     set_rebase_rule,
     set_view_node_rule,
 )
-from tensorsmith.core.dtypes import int64
+from tensorsmith.core import views
+from tensorsmith.core.dtypes import DType, int64
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, covers_once
 from tensorsmith.eager.operator import Operator
@@ -35,7 +36,7 @@ def _rebase_view(target: Tensor, node: Node, number: int) -> None:
     base = target.base
     assert base is not None
     edge = gradient_edge(base)
-    base.node = CopySlices(edge, node, number, base.layout, geometry_of(target))
+    base.node = CopySlices(edge, node, number, base.layout, geometry_of(target), target.layout.dtype)
     base.output_number = 0
     base.layout = base.layout.with_tracking(True)
     target.layout = target.layout.with_tracking(True)
@@ -50,8 +51,16 @@ def geometry_of(view: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     return view.layout.shape, view.layout.strides, offset
 
 
-def view_value(base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
-    """The elements of a view, from the value of its base."""
+def view_value(
+    base: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple, dtype: DType | None = None
+) -> Value:
+    """The elements of a view, from the value of its base; `dtype` where the view shows the memory under another one."""
+    if dtype is not None and dtype is not base.dtype:
+        if base.dtype.is_complex:
+            base_strides = views.as_real(Strided(base.shape, base_strides)).strides
+            return view_value(build.as_real(base), shape, strides, offset, base_strides)
+        seen = views.as_real(Strided(shape, strides, offset))
+        return build.as_complex(view_value(base, *seen, base_strides))
     flat = build.permute(base, _memory_order(base, base_strides))
     if covers_once(Strided(base.shape, base_strides)):
         return flat.graph.add(Primitive.AS_STRIDED, (flat,), shape=shape, strides=strides, offset=offset)
@@ -101,8 +110,16 @@ def _places_between_gaps(base: Value, shape: tuple, strides: tuple, offset: int,
     )
 
 
-def written_value(base: Value, value: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple) -> Value:
+def written_value(
+    base: Value, value: Value, shape: tuple, strides: tuple, offset: int, base_strides: tuple, dtype: DType | None = None
+) -> Value:
     """The base with the elements of a view replaced."""
+    if dtype is not None and dtype is not base.dtype:
+        if base.dtype.is_complex:
+            base_strides = views.as_real(Strided(base.shape, base_strides)).strides
+            return build.as_complex(written_value(build.as_real(base), value, shape, strides, offset, base_strides))
+        seen = views.as_real(Strided(shape, strides, offset))
+        return written_value(base, build.as_real(value), *seen, base_strides)
     order = _memory_order(base, base_strides)
     flat = build.permute(base, order)
     if covers_once(Strided(base.shape, base_strides)):
@@ -121,16 +138,17 @@ write_view = Operator("write_view", written_value, node_name="CopySlices")
 class CopySlices(Node):
     """A write through a view: the gradient inside the view goes through the write, outside it goes on unchanged."""
 
-    __slots__ = ("write", "number", "layout", "geometry")
+    __slots__ = ("write", "number", "layout", "geometry", "dtype")
 
     def __init__(
-        self, base_edge: tuple[Node, int] | None, write: Node, number: int, layout: Layout, geometry: tuple
+        self, base_edge: tuple[Node, int] | None, write: Node, number: int, layout: Layout, geometry: tuple, dtype: DType
     ) -> None:
         super().__init__((base_edge, *write.edges[1:]))
         self.write = write
         self.number = number
         self.layout = layout
         self.geometry = geometry
+        self.dtype = dtype
 
     def name(self) -> str:
         return "CopySlices"
@@ -143,7 +161,7 @@ class CopySlices(Node):
         if grad is None:
             return [None] * len(self.edges)
         shape, strides, offset = self.geometry
-        keywords = dict(shape=shape, strides=strides, offset=offset, base_strides=self.layout.strides)
+        keywords = dict(shape=shape, strides=strides, offset=offset, base_strides=self.layout.strides, dtype=self.dtype)
         inner = view_of_base(grad, **keywords)
         through: list[Tensor | None] = [None] * self.write.output_count
         through[self.number] = inner
@@ -176,7 +194,8 @@ def _derive(view: Tensor) -> None:
     with_grad = modes.grad
     modes.grad = True
     try:
-        fresh = view_of_base(base, shape=shape, strides=strides, offset=offset, base_strides=base.layout.strides)
+        fresh = view_of_base(base, shape=shape, strides=strides, offset=offset, base_strides=base.layout.strides,
+                             dtype=view.layout.dtype)  # fmt: skip
     finally:
         modes.grad = with_grad
     view.node = fresh.node

@@ -11,6 +11,7 @@ from typing import Any
 from tensorsmith.core.dtypes import (
     DType,
     bool_,
+    complex128,
     compute_dtype,
     float64,
     of_python_scalar,
@@ -18,12 +19,12 @@ from tensorsmith.core.dtypes import (
     promote_types,
 )
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axes
-from tensorsmith.ir.constants import cast_value
+from tensorsmith.ir.constants import cast_value, in_dtype
 from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.ir.rules import float_result
 from tensorsmith.scalar.table import TABLE, Fn, Typing
 
-Operand = Node | bool | int | float
+Operand = Node | bool | int | float | complex
 
 
 def graph_of(operands: Sequence[Any]) -> Graph:
@@ -42,8 +43,8 @@ def operand_dtype(operand: Operand) -> DType:
     """dtype of a node, or of a Python number before promotion (a run-time scalar is one: its float is the default's)."""
     if not isinstance(operand, Node):
         return of_python_scalar(operand)
-    if operand.weak and operand.dtype.kind == "f":
-        return of_python_scalar(0.0)
+    if operand.weak and operand.dtype.kind in "fc":
+        return of_python_scalar(0.0 if operand.dtype.kind == "f" else 0j)
     return operand.dtype
 
 
@@ -63,7 +64,10 @@ def cast(x: Operand, dtype: DType, graph: Graph | None = None) -> Node:
         return graph.constant(x, dtype)
     if x.dtype is dtype:
         return x
-    if x.op is Primitive.CONST and not (x.dtype.is_complex or dtype.is_complex):
+    if x.op is Primitive.CONST and dtype.is_complex:
+        value = x.attrs["value"] if x.dtype.is_complex else in_dtype(x.attrs["value"], x.dtype)
+        return x.graph.constant(value, dtype)
+    if x.op is Primitive.CONST and not x.dtype.is_complex:
         return x.graph.constant(cast_value(x.attrs["value"], x.dtype, dtype), dtype)
     return x.graph.add(Primitive.CAST, (x,), dtype=dtype)
 
@@ -101,6 +105,11 @@ def _loses_a_number(fn: Fn, operands: Sequence[Operand], dtype: DType) -> bool:
     return any(isinstance(x, Node) and (x.weak or (not x.shape and x.dtype is not dtype)) for x in operands)
 
 
+def _widest(dtype: DType) -> DType:
+    """The dtype Python itself computes in."""
+    return float64 if dtype.kind == "f" else complex128 if dtype.kind == "c" else dtype
+
+
 def map_(fn: Fn, *operands: Operand) -> Node:
     """A scalar function over tensors: operands are promoted and broadcast, then mapped."""
     graph = graph_of(operands)
@@ -109,7 +118,7 @@ def map_(fn: Fn, *operands: Operand) -> Node:
     if row.typing is Typing.SELECT:
         condition, *rest = operands
         dtype = promote(rest)
-        dtype = float64 if weak and dtype.kind == "f" else dtype
+        dtype = _widest(dtype) if weak else dtype
         nodes = [cast(condition, bool_, graph), *(cast(x, dtype, graph) for x in rest)]
     else:
         if fn in (Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_XOR, Fn.LOGICAL_NOT):
@@ -118,8 +127,8 @@ def map_(fn: Fn, *operands: Operand) -> Node:
             dtype = promote(operands)
         if row.typing is Typing.FLOAT:
             dtype = float_result(dtype)
-        if weak and dtype.kind == "f":
-            dtype = float64
+        if weak:
+            dtype = _widest(dtype)
         if _loses_a_number(fn, operands, dtype):
             return cast(map_(fn, *[cast(x, compute_dtype(dtype), graph) for x in operands]), dtype)
         nodes = [cast(x, dtype, graph) for x in operands]
@@ -132,9 +141,37 @@ def where(condition: Operand, a: Operand, b: Operand) -> Node:
     return map_(Fn.WHERE, condition, a, b)
 
 
-def full(graph: Graph, shape: Sequence[int], value: bool | int | float, dtype: DType) -> Node:
+def full(graph: Graph, shape: Sequence[int], value: bool | int | float | complex, dtype: DType) -> Node:
     """A constant of any shape."""
     return broadcast_to(graph.constant(value, dtype), shape)
+
+
+def as_real(x: Node) -> Node:
+    """Complex (...) as real (..., 2): the parts along a new last axis."""
+    return x.inputs[0] if x.op is Primitive.AS_COMPLEX else x.graph.add(Primitive.AS_REAL, (x,))
+
+
+def as_complex(x: Node) -> Node:
+    """Real (..., 2) as complex (...)."""
+    return x.inputs[0] if x.op is Primitive.AS_REAL else x.graph.add(Primitive.AS_COMPLEX, (x,))
+
+
+def part(x: Node, number: int) -> Node:
+    """The real (0) or imaginary (1) part of complex values."""
+    return reshape(slice_(as_real(x), x.ndim, number, 1), x.shape)
+
+
+def conj(x: Node) -> Node:
+    """The complex conjugate; real values as they are."""
+    return map_(Fn.CONJ, x) if x.dtype.is_complex else x
+
+
+def make_complex(real: Node, imaginary: Node) -> Node:
+    """Complex values from their parts, which are promoted and broadcast."""
+    dtype = promote([real, imaginary])
+    shape = broadcast_shapes(real.shape, imaginary.shape)
+    parts = [reshape(broadcast_to(cast(x, dtype), shape), (*shape, 1)) for x in (real, imaginary)]
+    return as_complex(concat(parts, len(shape)))
 
 
 def reshape(x: Node, shape: Sequence[int]) -> Node:

@@ -101,6 +101,8 @@ def _text(value: Any) -> str:
         return "bool_" if value.name == "bool" else value.name
     if isinstance(value, (Fn, Primitive)):
         return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, complex):
+        return f"complex({_text(value.real)}, {_text(value.imag)})"
     if isinstance(value, float):
         if math.isnan(value):
             return "math.nan"

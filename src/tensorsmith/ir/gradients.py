@@ -14,10 +14,13 @@ from collections.abc import Callable, Sequence
 
 from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.ir.build import (
+    as_complex,
+    as_real,
     as_value,
     broadcast_to,
     cast,
     concat,
+    conj,
     flip,
     full,
     map_,
@@ -31,7 +34,7 @@ from tensorsmith.ir.build import (
     where,
     wide,
 )  # fmt: skip
-from tensorsmith.ir.graph import Graph, Node, Primitive
+from tensorsmith.ir.graph import Graph, Node, Primitive, touches_complex
 from tensorsmith.scalar.table import TABLE, Fn
 
 Rule = Callable[[Node, Node, Node], Sequence[Node | None]]
@@ -43,7 +46,16 @@ Rule = Callable[[Node, Node, Node], Sequence[Node | None]]
 def _map(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     """The chain rule: the gradient times each partial derivative of the scalar table."""
     operands = [as_value(operand) for operand in node.inputs]
-    return TABLE[node.attrs["fn"]].products(operands, output, [grad] * len(operands))
+    conjugate = conj if touches_complex(node) else None
+    return TABLE[node.attrs["fn"]].products(operands, output, [grad] * len(operands), conjugate)
+
+
+def _as_real(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return [as_complex(grad)]
+
+
+def _as_complex(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return [as_real(grad)]
 
 
 def _cast(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
@@ -133,7 +145,7 @@ def _reduce(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     if kind == "sum" or x.shape[axis] == 0:
         return [broadcast_to(grad, x.shape)]
     if kind == "prod":
-        return [broadcast_to(grad, x.shape) * products_of_others(x, axis)]
+        return [broadcast_to(grad, x.shape) * conj(products_of_others(x, axis))]
     if kind in ("max", "min"):  # ties share equally
         chosen = map_(Fn.EQ, x, broadcast_to(output, x.shape))
         count = reduce(cast(chosen, compute_dtype(x.dtype)), "sum", (axis,), keepdim=True)
@@ -156,7 +168,7 @@ def _scan(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
         # d/dx[j] = before[j] (grad[j] + x[j+1] (grad[j+1] + x[j+2] (...))), without a division.
         before = concat([one, slice_(output, axis, 0, extent - 1)], axis)
         following = concat([slice_(x, axis, 1, extent - 1), one], axis)
-        return [before * recurrence_from_end(following, grad, axis)]
+        return [conj(before) * recurrence_from_end(conj(following), grad, axis)]
     if kind == "logsumexp":
         # d/dx[j] = exp(x[j] - y[j]) (grad[j] + exp(y[j] - y[j+1]) (grad[j+1] + ...)): every factor is at most 1.
         out = where(map_(Fn.EQ, output, -math.inf), 0, output)
@@ -176,8 +188,8 @@ def _matmul(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     rows, columns = node.ndim - 2, node.ndim - 1
     add = grad.graph.add
     return [
-        add(Primitive.MATMUL, (grad, transpose(b, rows, columns))),
-        add(Primitive.MATMUL, (transpose(a, rows, columns), grad)),
+        add(Primitive.MATMUL, (grad, conj(transpose(b, rows, columns)))),
+        add(Primitive.MATMUL, (conj(transpose(a, rows, columns)), grad)),
     ]
 
 
@@ -220,6 +232,8 @@ def _library(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
 RULES: dict[Primitive, Rule] = {
     Primitive.MAP: _map,
     Primitive.CAST: _cast,
+    Primitive.AS_REAL: _as_real,
+    Primitive.AS_COMPLEX: _as_complex,
     Primitive.RESHAPE: _reshape,
     Primitive.PERMUTE: _permute,
     Primitive.EXPAND: _expand,

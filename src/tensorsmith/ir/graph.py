@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, bool_, float64, int64
+from tensorsmith.core.dtypes import DType, bool_, complex128, float64, int64
 from tensorsmith.scalar.functions import Operators
 from tensorsmith.scalar.table import Fn
 
@@ -31,6 +31,9 @@ class Primitive(enum.Enum):
     # pointwise
     MAP = "map"  # scalar function fn of inputs of equal shape
     CAST = "cast"  # to dtype
+    # between complex numbers and pairs of real ones: the same memory under another dtype
+    AS_REAL = "as_real"  # complex (...) as real (..., 2)
+    AS_COMPLEX = "as_complex"  # real (..., 2) as complex (...)
     # views
     RESHAPE = "reshape"  # shape
     PERMUTE = "permute"  # axes
@@ -100,6 +103,8 @@ class Node(Operators):
             n *= extent
         return n
 
+    takes_complex = True  # Python's complex numbers as operands
+
     def _apply_(self, fn: Fn, *args: Any) -> Node:
         from tensorsmith.ir.build import map_  # the promotion and broadcasting of operands live with the builders
 
@@ -110,13 +115,15 @@ class Node(Operators):
 
 
 def _follows_scalars(op: Primitive, inputs: tuple[Node, ...], dtype: DType) -> bool:
-    if op is not Primitive.MAP and not (op is Primitive.CAST and dtype in (float64, int64)):
+    if op is not Primitive.MAP and not (op is Primitive.CAST and dtype in (float64, int64, complex128)):
         return False
     return any(x.weak for x in inputs) and all(x.weak or x.op is Primitive.CONST for x in inputs)
 
 
-def constant_key(value: bool | int | float) -> tuple:
+def constant_key(value: bool | int | float | complex) -> tuple:
     """What makes two constants the same: type and bit pattern (-0.0 is not 0.0, nan is nan)."""
+    if isinstance(value, complex):
+        return "c", struct.pack("<dd", value.real, value.imag)
     if isinstance(value, float):
         return "f", struct.pack("<d", value)
     return type(value).__name__, value
@@ -139,14 +146,16 @@ class Graph:
         self.inputs.append(node)
         return node
 
-    def constant(self, value: bool | int | float, dtype: DType) -> Node:
+    def constant(self, value: bool | int | float | complex, dtype: DType) -> Node:
         """A zero-dim constant."""
-        if dtype.kind in "iu":
+        if dtype.is_complex:
+            value = complex(value)
+        elif isinstance(value, complex):
+            raise TypeError(f"a constant of {dtype.name} cannot be the complex number {value}")
+        elif dtype.kind in "iu":
             value = int(value)
-        elif dtype is bool_:
-            value = bool(value)
-        elif not isinstance(value, complex):
-            value = float(value)
+        else:
+            value = bool(value) if dtype is bool_ else float(value)
         return self._intern(Primitive.CONST, (), {"value": value}, (), dtype, (constant_key(value), dtype))
 
     def iota(self, extent: int) -> Node:
@@ -220,6 +229,11 @@ def replay(target: Graph, node: Node, operands: Sequence[Node]) -> Node:
     if node.op is Primitive.IOTA:
         return target.iota(node.attrs["extent"])
     return target.add(node.op, operands, **node.attrs)
+
+
+def touches_complex(node: Node) -> bool:
+    """Whether a node makes complex numbers or is made of some."""
+    return node.dtype.is_complex or any(operand.dtype.is_complex for operand in node.inputs)
 
 
 def base_of(node: Node) -> Node:

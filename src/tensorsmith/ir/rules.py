@@ -9,9 +9,21 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, bool_, get_default_dtype, int64, uint32
+from tensorsmith.core.dtypes import (
+    DType,
+    bool_,
+    complex_dtype,
+    float32,
+    float64,
+    get_default_dtype,
+    int64,
+    real_dtype,
+    type_name,
+    uint32,
+)
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.scalar.table import TABLE, Typing
+from tensorsmith.scalar.complex_values import COMPLEX_VALUES
+from tensorsmith.scalar.table import TABLE, Fn, Typing
 
 Inferred = tuple[tuple[int, ...], DType]
 
@@ -37,7 +49,33 @@ def _map(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
             raise TypeError(f"{row.name}: the condition is {inputs[0].dtype.name}, expected bool")
         return inputs[0].shape, _same_dtype(Primitive.MAP, inputs[1:])
     dtype = _same_dtype(Primitive.MAP, inputs)
+    if dtype.is_complex and fn not in COMPLEX_VALUES:
+        raise NotImplementedError(
+            f"\"{row.name}_cpu\" not implemented for '{type_name(dtype)}': {row.name} has no meaning for complex numbers; "
+            "apply it to abs(), real or imag"
+        )
+    if fn in REAL_VALUED:
+        dtype = real_dtype(dtype)
     return inputs[0].shape, bool_ if row.typing is Typing.BOOL else dtype
+
+
+REAL_VALUED = frozenset({Fn.ABS, Fn.ANGLE})  # of complex numbers too
+
+
+def _as_real(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    x = inputs[0]
+    if not x.dtype.is_complex:
+        raise TypeError(f"as_real: the operand is {x.dtype.name}, expected a complex dtype")
+    return (*x.shape, 2), real_dtype(x.dtype)
+
+
+def _as_complex(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    x = inputs[0]
+    if x.dtype not in (float32, float64):
+        raise TypeError(f"as_complex: the operand is {x.dtype.name}, expected float32 or float64")
+    if x.shape[-1:] != (2,):
+        raise ValueError(f"as_complex: the last axis of shape {x.shape} must have extent 2")
+    return x.shape[:-1], complex_dtype(x.dtype)
 
 
 def _cast(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
@@ -119,11 +157,20 @@ def _concat(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 
 def _reduce(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     x, axis = inputs[0], attrs["axis"]
+    if x.dtype.is_complex and attrs["kind"] not in ("sum", "prod"):
+        raise NotImplementedError(
+            f"\"{attrs['kind']}\" not implemented for '{type_name(x.dtype)}': complex numbers have no order; reduce abs(), "
+            "real or imag"
+        )
     dtype = int64 if attrs["kind"] in ("argmax", "argmin") else x.dtype
     return x.shape[:axis] + (1,) + x.shape[axis + 1 :], dtype
 
 
 def _scan(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    if inputs[0].dtype.is_complex and attrs["kind"] in ("max", "min"):
+        raise NotImplementedError(
+            f"\"cum{attrs['kind']}_cpu\" not implemented for '{type_name(inputs[0].dtype)}': complex numbers have no order"
+        )
     return inputs[0].shape, inputs[0].dtype
 
 
@@ -183,6 +230,8 @@ def _library(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 RULES: dict[Primitive, Callable[[tuple[Node, ...], dict[str, Any]], Inferred]] = {
     Primitive.MAP: _map,
     Primitive.CAST: _cast,
+    Primitive.AS_REAL: _as_real,
+    Primitive.AS_COMPLEX: _as_complex,
     Primitive.RANDOM: _random,
     Primitive.RESHAPE: _reshape,
     Primitive.PERMUTE: _permute,

@@ -32,7 +32,7 @@ class BackwardGraph:
     graph: its inputs are the saved values, in the order of `saved` (run-time scalars stay run-time scalars), then
         the gradients of the outputs numbered in `grad_outputs`.
     results: for every input of the forward graph the number of its gradient in `graph.outputs`; None where it has no
-        gradient (not asked for, not floating point, or no output depends on it). Inputs with the same gradient share
+        gradient (not asked for, neither real nor complex, or no output depends on it). Inputs with the same gradient share
         a number, and an output of the backward graph may be one of its inputs.
     """
 
@@ -52,7 +52,9 @@ def vjp(
         values of the forward run; returns a gradient or None per input. An output without a gradient is given zeros.
     Only what the gradients depend on is saved: an output of the forward graph where a rule refers to it, else inputs,
     from which other values are computed again. A gradient has the shape and dtype of its input.
-    Raises NotImplementedError for complex values and for library routines without a rule.
+    The gradient of a complex value z = x + iy is dL/dx + i dL/dy, PyTorch's convention; that of a real value from which
+    complex ones are made is real.
+    Raises NotImplementedError for library routines without a rule.
     """
     active = _active(graph, needs)
     work = Graph()
@@ -74,7 +76,7 @@ def vjp(
     given = [
         i
         for i, node in enumerate(graph.outputs)
-        if (node in active or (override is not None and node.dtype.is_floating_point)) and (grads is None or grads[i])
+        if (node in active or (override is not None and node.dtype.kind in "fc")) and (grads is None or grads[i])
     ]
     grad_inputs = {i: work.input(graph.outputs[i].shape, graph.outputs[i].dtype) for i in given}
     gradients: dict[Node, Node] = {}
@@ -107,7 +109,7 @@ def vjp(
 
 
 def _active(graph: Graph, needs: Sequence[bool]) -> set[Node]:
-    """The floating-point values that depend, through floating-point values, on an input of `needs`."""
+    """The floating-point and complex values that depend, through such values, on an input of `needs`."""
     active: set[Node] = set()
     for node in dict.fromkeys(
         (*graph.inputs, *graph.live_nodes())
@@ -116,9 +118,7 @@ def _active(graph: Graph, needs: Sequence[bool]) -> set[Node]:
             depends = bool(needs[node.attrs["number"]])
         else:
             depends = any(operand in active for operand in node.inputs)
-        if depends and node.dtype.is_complex:
-            raise NotImplementedError(f"vjp: gradients of complex values (%{node.index}: {node.op.value})")
-        if depends and node.dtype.is_floating_point:
+        if depends and node.dtype.kind in "fc":
             active.add(node)
     return active
 

@@ -4,6 +4,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
 
     pointwise       pointwise (one operator a row of the scalar table), pointwise_composites, special_functions
     comparing       comparing
+    complex         complex_numbers
     selecting       selecting
     reductions      reductions, extremes, moments, scans; what they share: reduction_steps
     statistics      statistics
@@ -39,6 +40,7 @@ from tensorsmith.ops import (
     channel_normalisation,
     class_losses,
     comparing,
+    complex_numbers,
     contraction,
     conversion,
     copying,
@@ -87,6 +89,7 @@ __all__ = [
     "channel_normalisation",
     "class_losses",
     "comparing",
+    "complex_numbers",
     "contraction",
     "conversion",
     "copying",

@@ -21,7 +21,7 @@ m = build.map_
 
 def _isclose(x: Node, y: Node, rtol: float, atol: float, equal_nan: bool) -> Node:
     close = m(Fn.EQ, x, y)
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         if equal_nan:
             close = m(Fn.LOGICAL_OR, close, m(Fn.LOGICAL_AND, m(Fn.ISNAN, x), m(Fn.ISNAN, y)))
         if rtol or atol:

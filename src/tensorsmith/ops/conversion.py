@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,6 +79,8 @@ def to(
     dtype = destination(args, dtype, device)
     if dtype is None or dtype is self.layout.dtype:
         return clone_operator(self) if copy else self
+    if self.layout.dtype.is_complex and dtype.kind not in "cb":
+        warnings.warn("Casting complex values to real discards the imaginary part; x.real says so", stacklevel=2)
     return cast_operator(self, dtype=dtype)
 
 
@@ -105,7 +108,7 @@ def _shorthand(name: str, dtype: DType) -> None:
 for _name, _dtype in {
     "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
     "int": dtypes.int32, "long": dtypes.int64, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
-    "bool": dtypes.bool_,
+    "bool": dtypes.bool_, "cfloat": dtypes.complex64, "cdouble": dtypes.complex128,
 }.items():  # fmt: skip
     _shorthand(_name, _dtype)
 
@@ -179,7 +182,14 @@ def _number(name: str, convert: Any) -> None:
     def method_(self: Tensor) -> Any:
         if self.layout.numel != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
-        return convert(item(self))
+        value = item(self)
+        if isinstance(value, complex) and convert is not complex:
+            if value.imag:
+                raise RuntimeError(
+                    f"value cannot be converted to type {convert.__name__} without overflow: {value} is not real"
+                )
+            value = value.real
+        return convert(value)
 
     method_.__name__ = name
     setattr(Tensor, name, method_)

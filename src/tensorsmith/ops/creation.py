@@ -194,7 +194,7 @@ def tensor(
         return _finish(result, requires_grad)
     array, inferred = _infer(data)
     dtype = dtype or inferred
-    if isinstance(data, int | float) and dtype.kind in "iu" and dtype is not dtypes.uint64:
+    if isinstance(data, complex) or (isinstance(data, int | float) and dtype.kind in "iu" and dtype is not dtypes.uint64):
         from tensorsmith.ops.inplace import check_number
 
         check_number("tensor", data, dtype)
@@ -234,8 +234,6 @@ def full(
     if isinstance(fill_value, np.generic):
         fill_value = fill_value.item()
     dtype = dtype or of_python_scalar(fill_value)
-    if isinstance(fill_value, complex) or dtype.kind == "c":
-        return _finish(copy_array(np.full(shape, fill_value, dtype.numpy)), requires_grad)
     from tensorsmith.ops.inplace import check_number
 
     check_number("full", fill_value, dtype)
@@ -369,6 +367,8 @@ def arange(
         start, end = 0, start
     values = [v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step)]
     start, end, step = values
+    if any(isinstance(v, complex) for v in values):
+        raise TypeError(f"arange(): the bounds and the step must be real numbers, got {values}")
     if step == 0:
         raise RuntimeError("arange(): step must be nonzero")
     if not all(math.isfinite(v) for v in values):
@@ -385,6 +385,10 @@ def arange(
         start, step = int(start), int(step)
     else:
         start, step = float(start), float(step)
+    if dtype.kind == "c":
+        raise NotImplementedError(
+            f"\"arange_cpu\" not implemented for '{dtypes.type_name(dtype)}': complex numbers have no order"
+        )
     result = _arange_operator(start, step, length=length, dtype=dtype)
     return _finish(result, requires_grad)
 
@@ -392,7 +396,8 @@ def arange(
 def _linspace(start: Any, end: Any, *, steps: int, dtype: DType) -> Node:
     graph = start.graph
     index = build.cast(graph.iota(steps), dtypes.float64)
-    a, b = build.cast(start, dtypes.float64), build.cast(end, dtypes.float64)
+    work = dtypes.complex128 if dtype.is_complex else dtypes.float64
+    a, b = build.cast(start, work), build.cast(end, work)
     step = (b - a) / float(max(steps - 1, 1))
     forward = a + index * step
     backward = b - (float(steps - 1) - index) * step  # from the end, so that the end is met exactly
@@ -412,8 +417,12 @@ def linspace(
     check_device(device)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    dtype = dtype or get_default_dtype()
-    first, last = (float(v.item() if isinstance(v, Tensor) else v) for v in (start, end))
+    first, last = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    given_complex = isinstance(first, complex) or isinstance(last, complex)
+    dtype = dtype or (of_python_scalar(0j) if given_complex else get_default_dtype())
+    if given_complex and not dtype.is_complex:
+        raise RuntimeError(f"linspace(): complex bounds need a complex dtype, got {dtype.name}")
+    first, last = (complex(v) if given_complex else float(v) for v in (first, last))
     return _finish(_linspace_operator(first, last, steps=steps, dtype=dtype), requires_grad)
 
 

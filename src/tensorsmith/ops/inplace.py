@@ -33,7 +33,7 @@ def _copy(target: Node, source: Any) -> Node:
 def _copy_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node]) -> list[Node | None]:
     """Nothing of what was there before matters: its gradient is zero, not missing, as PyTorch's."""
     target, source = inputs
-    if source.dtype.kind != "f":
+    if source.dtype.kind not in "fc":
         return [build.full(target.graph, target.shape, 0, target.dtype), None]
     return [build.full(target.graph, target.shape, 0, target.dtype), build.sum_to(grads[0], source.shape)]
 
@@ -85,13 +85,19 @@ def _written_once(target: Tensor) -> Tensor:
     return view
 
 
-def check_number(name: str, value: bool | int | float, dtype: DType) -> None:
+def check_number(name: str, value: bool | int | float | complex, dtype: DType) -> None:
     """Refuse a Python number that an integer dtype cannot hold; a negative one wraps around in an unsigned dtype.
 
     Raises OverflowError for an int of more than 64 bits, RuntimeError for what the dtype cannot hold.
     """
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise OverflowError(f"{name}: the int {value} does not fit into 64 bits")
+    if isinstance(value, complex):
+        if dtype.kind == "c":
+            return
+        if value.imag != 0 or value.imag != value.imag:
+            raise RuntimeError(f"{name}: the complex value {value} cannot be converted to type {dtype.name} without overflow")
+        value = value.real
     if dtype.kind not in "iu":
         return
     limits = iinfo(dtype)

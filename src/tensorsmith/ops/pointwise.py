@@ -16,7 +16,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.registry import TABLE as PUBLIC, inplace_method, need_tensor, public
-from tensorsmith.scalar.table import TABLE, Fn, Typing
+from tensorsmith.scalar.table import TABLE, Fn, Row, Typing
 from tensorsmith.tensor.tensor import Tensor
 
 OPERATORS: dict[Fn, Operator] = {}
@@ -35,10 +35,14 @@ def check_dtypes(fn: Fn, nodes: tuple[Any, ...]) -> None:
     dtypes = [build.operand_dtype(x) for x in nodes]
     kinds = {d.kind for d in dtypes}
     name = TABLE[fn].name
-    if TABLE[fn].typing is Typing.INTEGER and "f" in kinds:
+    if TABLE[fn].typing is Typing.INTEGER and kinds & {"f", "c"}:
         raise NotImplementedError(
-            f"\"{name}_cpu\" not implemented for '{next(d.name for d in dtypes if d.kind == 'f')}'"
+            f"\"{name}_cpu\" not implemented for '{next(d.name for d in dtypes if d.kind in 'fc')}'"
         )
+    if "c" in kinds and fn in (Fn.MINIMUM, Fn.MAXIMUM):
+        raise RuntimeError(f"{name} not implemented for complex tensors: they have no order; compare abs(), real or imag")
+    if "c" in kinds and fn is Fn.SIGN:
+        raise NotImplementedError("sign: not defined for complex numbers; use sgn, which is x / |x|")
     if fn is Fn.SUB and "b" in kinds:
         if kinds == {"b"}:
             raise RuntimeError(
@@ -79,9 +83,7 @@ def as_operand(value: Any) -> Any:
         return from_numpy(value)
     if isinstance(value, bool | int | float):  # subclasses of numbers
         return float(value) if isinstance(value, float) else int(value)
-    if isinstance(value, complex):
-        raise NotImplementedError("complex numbers are not implemented")
-    return None
+    return complex(value) if isinstance(value, complex) else None
 
 
 def _slow_binary(operator: Operator, a: Any, b: Any, symbol: bool) -> Any:
@@ -96,6 +98,10 @@ def _slow_binary(operator: Operator, a: Any, b: Any, symbol: bool) -> Any:
 
         x = tensor(x)
     return call(operator, (x, y), {})
+
+
+def _differentiable(row: Row) -> bool:
+    return row.differentiable or row.complex_rule is not None
 
 
 def _unary(fn: Fn) -> None:
@@ -114,9 +120,9 @@ def _unary(fn: Fn) -> None:
         return call(operator, (need_tensor(row.name, input),), {})
 
     _document(function, fn, "input")
-    public("pointwise", name=row.name, out=True, differentiable=row.differentiable)(function)
+    public("pointwise", name=row.name, out=True, differentiable=_differentiable(row))(function)
     setattr(Tensor, row.name, function)
-    if row.typing is not Typing.BOOL or fn is Fn.LOGICAL_NOT:
+    if (row.typing is not Typing.BOOL or fn is Fn.LOGICAL_NOT) and fn is not Fn.ANGLE:
         inplace_method(row.name, lambda self: inplace(self))
 
 
@@ -133,7 +139,7 @@ def _binary(fn: Fn, reflected_name: str | None = None) -> None:
         return entry(input, other) if entry is not None else _slow_binary(operator, input, other, False)
 
     _document(function, fn, "input, other")
-    public("pointwise", name=row.name, out=True, differentiable=row.differentiable)(function)
+    public("pointwise", name=row.name, out=True, differentiable=_differentiable(row))(function)
     setattr(Tensor, row.name, function)
     if row.arity == 2:  # the result of a comparison is written as 0 or 1
         inplace_method(row.name, lambda self, other: inplace(self, _operand(row.name, other)))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, finfo, float64, int64
+from tensorsmith.core.dtypes import finfo, float64, int64
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
@@ -62,11 +62,6 @@ def _nan_to_num(x: Node, nan: float, posinf: float | None, neginf: float | None)
     return build.where(m(Fn.EQ, x, -math.inf), low, found)
 
 
-def _angle(x: Node) -> Node:
-    x = floating(x)
-    return build.where(m(Fn.ISNAN, x), x, build.where(x < 0, math.pi, build.full(x.graph, x.shape, 0, x.dtype)))
-
-
 def _square(x: Node) -> Node:
     return x * x if x.dtype.kind != "b" else build.cast(x, int64) * build.cast(x, int64)
 
@@ -105,14 +100,12 @@ unary("square", _square, "x * x.")
 unary("frac", lambda x: x - m(Fn.TRUNC, x), "What follows the point: x - trunc(x).")
 unary("deg2rad", lambda x: floating(x) * (math.pi / 180), "Degrees in radians.")
 unary("rad2deg", lambda x: floating(x) * (180 / math.pi), "Radians in degrees.")
-unary("sgn", lambda x: m(Fn.SIGN, x), "The sign: -1, 0 or 1.", zero_vjp)
 unary(
     "signbit", lambda x: m(Fn.LT, m(Fn.COPYSIGN, 1.0, x), 0) if x.dtype.kind == "f" else m(Fn.LT, x, 0),
     "Whether the sign bit is set (it is for -0.0).", inplace=False, differentiable=False,
 )  # fmt: skip
 unary("isposinf", lambda x: m(Fn.EQ, x, math.inf), "Whether +inf.", inplace=False, differentiable=False)
 unary("isneginf", lambda x: m(Fn.EQ, x, -math.inf), "Whether -inf.", inplace=False, differentiable=False)
-unary("angle", _angle, "The angle of a real number: pi below zero, else 0.", zero_vjp, inplace=False)
 _nan_operator = Operator("nan_to_num", _nan_to_num, pointwise=True)
 _nan_in_place = InplaceOperation(_nan_operator)
 
@@ -139,32 +132,6 @@ def positive(input: Tensor) -> Tensor:  # noqa: A002
     if need_tensor("positive", input).dtype.kind == "b":
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
-
-
-def _real_only(name: str, what: str) -> None:
-    def function(input: Tensor) -> Tensor:  # noqa: A002
-        if need_tensor(name, input).is_complex():
-            raise NotImplementedError(f"{name}: complex numbers are not implemented")
-        return input
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{what} of a real tensor: the tensor itself."
-    public("pointwise", kind="view")(function)
-
-
-for _name, _what in {
-    "conj": "The conjugate", "conj_physical": "The conjugate", "real": "The real part", "resolve_conj": "The conjugate",
-    "resolve_neg": "The value",
-}.items():  # fmt: skip
-    _real_only(_name, _what)
-
-
-@public("pointwise", differentiable=False)
-def isreal(input: Tensor) -> Tensor:  # noqa: A002
-    """Whether each element is a real number."""
-    if need_tensor("isreal", input).is_complex():
-        raise NotImplementedError("isreal: complex numbers are not implemented")
-    return input.new_ones(input.layout.shape, dtype=bool_)
 
 
 # --- round with decimals, division with a rounding mode ---------------------------------------------------------------

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
-from tensorsmith.core.dtypes import DType, get_default_dtype, int64
+from tensorsmith.core.dtypes import DType, get_default_dtype, int64, real_dtype
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node, Primitive
+from tensorsmith.ops.complex_numbers import view_as_complex
 from tensorsmith.ops.creation import array_of, check_device, copy_array, shape_of
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import Fn
@@ -249,13 +250,20 @@ def _floating(name: str, dtype: DType | None) -> DType:
     return dtype
 
 
+def _of_parts(make: Any, shape: tuple[int, ...], dtype: DType, generator: Generator | None) -> Tensor:
+    """A complex tensor whose parts `make` drew."""
+    return view_as_complex(make((*shape, 2), dtype=real_dtype(dtype), generator=generator))
+
+
 @public("random", method=False, differentiable=False)
 def rand(
     *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Uniform in [0, 1)."""
+    """Uniform in [0, 1); of a complex dtype both parts are."""
     check_device(device)
+    if dtype is not None and dtype.is_complex:
+        return _finish(_of_parts(rand, shape_of("rand", size), dtype, generator), requires_grad)
     shape, dtype = shape_of("rand", size), _floating("rand", dtype)
     key, offset = draw(math.prod(shape) * words_of(dtype), generator)
     return _finish(_rand(key, offset, shape=shape, dtype=dtype), requires_grad)
@@ -266,8 +274,10 @@ def randn(
     *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Normal with mean 0 and standard deviation 1."""
+    """Normal with mean 0 and standard deviation 1; of a complex dtype the parts have variance 1/2 each."""
     check_device(device)
+    if dtype is not None and dtype.is_complex:
+        return _finish(_of_parts(randn, shape_of("randn", size), dtype, generator) * math.sqrt(0.5), requires_grad)
     shape, dtype = shape_of("randn", size), _floating("randn", dtype)
     key, offset = draw(math.prod(shape) * 2 * words_of(dtype), generator)
     return _finish(_randn(key, offset, shape=shape, dtype=dtype), requires_grad)

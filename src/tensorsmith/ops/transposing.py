@@ -8,6 +8,7 @@ from typing import Any
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.dispatch import FAST, remember
 from tensorsmith.eager.operator import Operator
+from tensorsmith.ops.complex_numbers import conj
 from tensorsmith.ops.raw_keys import as_int, as_ints, find, run
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.view_operators import (
@@ -73,21 +74,26 @@ def _conjugate_transpose(self: Tensor) -> Tensor:
     """The transpose of a matrix (conjugated where it is complex)."""
     if self.ndim not in (0, 2):
         raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
-    if self.is_complex():
-        raise NotImplementedError("complex numbers are not implemented: tensor.H of a complex tensor")
-    return t(self)
+    return t(conj(self))
+
+
+def _matrix_adjoint(self: Tensor) -> Tensor:
+    """The last two axes exchanged, conjugated where complex."""
+    if self.ndim < 2:
+        raise RuntimeError(f"tensor.mH is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
+    return transpose(conj(self), -2, -1)
 
 
 Tensor.T = property(_all_reversed)  # type: ignore[assignment, method-assign]
 Tensor.mT = property(_matrix_transpose)  # type: ignore[assignment, method-assign]
 Tensor.H = property(_conjugate_transpose)  # type: ignore[assignment, method-assign]
-Tensor.mH = property(_matrix_transpose)  # type: ignore[assignment, method-assign]
+Tensor.mH = property(_matrix_adjoint)  # type: ignore[assignment, method-assign]
 
 
 @public("views", kind="view")
 def adjoint(input: Tensor) -> Tensor:  # noqa: A002
-    """The last two axes exchanged."""
-    return _matrix_transpose(need_tensor("adjoint", input))
+    """The last two axes exchanged, conjugated where complex."""
+    return _matrix_adjoint(need_tensor("adjoint", input))
 
 
 @public("views", kind="view")

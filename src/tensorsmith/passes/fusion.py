@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from tensorsmith.core import views
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, same_strides
-from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of
+from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, touches_complex
 from tensorsmith.scalar.table import Fn
 
 ANCHORS = frozenset(
@@ -33,9 +33,20 @@ ANCHORS = frozenset(
 
 def inlined_inputs(anchor: Node) -> tuple[Node, ...]:
     """The operands an anchor copies, which may therefore be computed on the way: parts of a buffer, the base of a write."""
+    if touches_complex(anchor):
+        return ()
     if anchor.op in (Primitive.PAD, Primitive.CONCAT):
         return anchor.inputs
     return anchor.inputs[:1] if anchor.op in (Primitive.SCATTER, Primitive.PUT) else ()
+
+
+def of_numbers(node: Node) -> bool:
+    """Whether a value is made of constants and run-time scalars alone, so that a NumPy step computes it where it is read."""
+    if node.op is Primitive.INPUT:
+        return bool(node.attrs["param"])
+    return node.op in (Primitive.CONST, Primitive.CAST, Primitive.MAP, Primitive.RESHAPE) and (
+        node.numel == 1 and all(of_numbers(operand) for operand in node.inputs)
+    )
 
 
 LARGEST_BODY = 96  # inlined scalar operations in one kernel; also bounds recursion
@@ -269,6 +280,8 @@ class Fusion:
             self.materialised.add(root)
             for operand in node.inputs[len(inlined_inputs(node)) :]:
                 base = base_of(operand)
+                if touches_complex(node) and of_numbers(base):
+                    continue
                 if base.op is not Primitive.INPUT:
                     self.materialised.add(base)
                 elif base.attrs["param"]:  # a run-time scalar has no memory: the plan copies it into some
@@ -276,7 +289,14 @@ class Fusion:
 
     def is_anchor(self, node: Node) -> bool:
         """Whether a node is a step of its own, never a part of a fused kernel."""
+        if touches_complex(node):
+            return self.is_numpy_step(node) and node.op not in VIEWS and not (node.dtype.is_complex and of_numbers(node))
         return node.op in ANCHORS or (node.op is Primitive.MAP and node.attrs["fn"] in self.library)
+
+    @staticmethod
+    def is_numpy_step(node: Node) -> bool:
+        """Whether a node, where it is materialised, runs as a NumPy step: kernels know no complex numbers."""
+        return touches_complex(node) and node.op is not Primitive.INPUT
 
     def seen_backwards(self, node: Node) -> bool:
         """Whether a chain of views walks an axis backwards, which no tensor may do."""
@@ -348,7 +368,7 @@ class Fusion:
             if node not in self.materialised or node.op is Primitive.INPUT:
                 continue
             anchor = self.epilogues.get(node)
-            if anchor is None and self.is_anchor(node):
+            if anchor is None and (self.is_anchor(node) or self.is_numpy_step(node)):
                 anchor = Group([node], anchor=node)
             if anchor is not None:
                 group = Group([node], anchor=anchor.anchor, bias=anchor.bias, activation=anchor.activation)
@@ -386,6 +406,8 @@ class Fusion:
             group.leaves |= part.leaves
             group.visited |= part.visited
         for operand in (*anchor.inputs[len(inlined) :], *([group.bias] if group.bias is not None else [])):
+            if touches_complex(anchor) and of_numbers(base_of(operand)):
+                continue
             group.leaves.add(self.locate(operand)[0])
 
     def join(self, groups: list[Group], new: Group, made_by: Mapping[Node, int]) -> int | None:

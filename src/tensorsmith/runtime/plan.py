@@ -1,8 +1,9 @@
 """Plan: a graph made executable for given input layouts, as a list of native launches and library calls.
 
 The words of one run are, in this order: addresses of the tensor inputs, addresses of the new outputs, the run-time
-scalars, and the address of the workspace that holds all temporaries. Each step names its words by number and byte offset,
-so a run is one native call over a fixed table; a plan of a single kernel is a single launch.
+scalars (a complex one as its two parts), and the address of the workspace that holds all temporaries. Each step names its
+words by number and byte offset, so a run is one native call over a fixed table; a plan of a single kernel is a single
+launch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tensorsmith.kernels.assemble import Kernel
 from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
+from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.steps import ANCHOR_STEPS, LONG_WORK, KernelStep, PythonStep, Step, fused_step
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.memory import allocate, free_list
@@ -50,6 +52,15 @@ class Plan:
     native: list[NativePlan | PythonStep] = field(default_factory=list)
     native_first: list[int] = field(default_factory=list)
     name: str = ""  # of the operation it belongs to, for the profiler
+    splits_numbers: bool = False  # whether a run-time scalar is complex, and takes two words
+
+    def number_words(self, operands: Sequence[Any]) -> list[Any]:
+        """The words of the run-time scalars among the operands: of a complex number its real and its imaginary part."""
+        numbers = [operands[i] for i in self.params]
+        if not self.splits_numbers:
+            return numbers
+        parts = [(x.real, x.imag) if x.__class__ is complex else (x,) for x in numbers]
+        return [word for part in parts for word in part]
 
     def run(self, words: Sequence[int | float]) -> None:
         """Run every step; an error of a kernel is raised as the exception its step names."""
@@ -132,9 +143,13 @@ class _Builder:
         self.params = [n for n in graph.inputs if n.attrs["param"]]
         places = self.fusion.output_places()
         self.new = list(dict.fromkeys(node for node, _ in places if node.op is not Primitive.INPUT))
-        self.word_of: dict[Node, int] = {node: i for i, node in enumerate(self.tensor_inputs + self.new + self.params)}
+        self.word_of: dict[Node, int] = {}
+        words = 0
+        for node in self.tensor_inputs + self.new + self.params:
+            self.word_of[node] = words
+            words += 2 if node.dtype.is_complex and node.attrs.get("param") else 1
         self.position = {node: i for i, node in enumerate(self.new)}
-        self.workspace_word = len(self.word_of)
+        self.workspace_word = words
         self.offset_of: dict[Node, int] = {}
         self.scratch: dict[int, tuple[int, int]] = {}
 
@@ -152,7 +167,12 @@ class _Builder:
             if all(node.numel == 0 for node in group.roots):
                 continue  # nothing to compute
             anchor = group.anchor
-            made = ANCHOR_STEPS[anchor.op](self.fusion, group) if anchor is not None else [fused_step(self.fusion, group)]
+            if anchor is None:
+                made = [fused_step(self.fusion, group)]
+            elif self.fusion.is_numpy_step(anchor):
+                made = [numpy_step(self.fusion, group)]
+            else:
+                made = ANCHOR_STEPS[anchor.op](self.fusion, group)
             if self.updates and anchor is None:
                 self.write_over_inputs(number, made[0].kernel)
             for request in made:
@@ -175,6 +195,7 @@ class _Builder:
             new_bytes=[extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new],
             workspace_bytes=temporaries.peak,
             steps=self.steps,
+            splits_numbers=any(n.dtype.is_complex for n in self.params),
         )  # fmt: skip
         _link(plan, self.workspace_word + (1 if temporaries.peak else 0))
         return plan
@@ -200,9 +221,14 @@ class _Builder:
             self.word_of[root] = self.word_of[target]
 
     def source(self, node: Node | None, offset: int, scratch: int) -> tuple[int, int]:
-        """Word number and byte offset of a buffer; None stands for the scratch space of the step."""
+        """Word number and byte offset of a buffer; None stands for the scratch space of the step.
+
+        The words of a run-time scalar are counted from its first by `offset`.
+        """
         if node is None:
             return self.workspace_word, scratch + offset
+        if node.attrs.get("param"):
+            return self.word_of[node] + offset, 0
         if node in self.word_of:
             return self.word_of[node], offset
         return self.workspace_word, self.offset_of[node] + offset

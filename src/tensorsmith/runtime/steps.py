@@ -53,12 +53,12 @@ class PythonStep:
 
     name: str
     sources: list[tuple[int, int]]
-    call: Callable[[Sequence[int]], None]
+    call: Callable[[Sequence[Any]], None]
     bytes_moved: int = 0
     flops: int = 0
 
     def run(self, words: Sequence[int | float]) -> None:
-        self.call([int(words[w]) + o for w, o in self.sources])
+        self.call([words[w] + o for w, o in self.sources])
 
     def describe(self) -> str:
         return f"{self.name}: library call"

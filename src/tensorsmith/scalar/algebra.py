@@ -7,6 +7,7 @@ An algebra is a class with a method `_apply_(fn, *args)`: Scalar (records a grap
 import numbers
 from typing import Any
 
+from tensorsmith.scalar.complex_values import COMPLEX_VALUES
 from tensorsmith.scalar.fn import Fn
 from tensorsmith.scalar.values import VALUES, Number
 
@@ -26,10 +27,14 @@ def apply(fn: Fn, *args: Any) -> Any:
         handler = getattr(arg, "_apply_", None)
         if handler is not None:
             handlers.append(handler)
+        elif isinstance(arg, numbers.Complex) and not isinstance(arg, numbers.Real):
+            args = (*args[:position], complex(arg), *args[position + 1 :])
         else:
             args = (*args[:position], as_number(fn, arg), *args[position + 1 :])
     if not handlers:
-        return VALUES[fn](*args)
+        return COMPLEX_VALUES[fn](*args) if any(type(arg) is complex for arg in args) else VALUES[fn](*args)
+    if any(type(arg) is complex for arg in args) and not all(handler.__self__.takes_complex for handler in handlers):
+        raise TypeError(f"{fn.value}: a complex number cannot be mixed with {type(handlers[0].__self__).__name__}")
     for handler in handlers:
         result = handler(fn, *args)
         if result is not NotImplemented:
@@ -56,6 +61,8 @@ class Operators:
     __array_ufunc__: Any = None
 
     __hash__ = object.__hash__
+
+    takes_complex = False  # whether operands may be Python's complex numbers
 
     def _apply_(self, fn: Fn, *args: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not implement _apply_(fn, *args)")
@@ -172,6 +179,6 @@ class Operators:
 def _binary(fn: Fn, x: Any, y: Any) -> Any:
     """An operator of Python: NotImplemented for an operand that is no number and no algebra (None, a string)."""
     for operand in (x, y):
-        if not isinstance(operand, (int, float, numbers.Real)) and not hasattr(operand, "_apply_"):
+        if not isinstance(operand, (int, float, numbers.Complex)) and not hasattr(operand, "_apply_"):
             return NotImplemented
     return apply(fn, x, y)

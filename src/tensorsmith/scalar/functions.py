@@ -23,6 +23,9 @@ __all__ = [
     "neg",
     "abs",
     "sign",
+    "sgn",
+    "conj_physical",
+    "angle",
     "floor",
     "ceil",
     "trunc",
@@ -148,6 +151,21 @@ def abs(x: Any) -> Any:
 def sign(x: Any) -> Any:
     """-1, 0 or 1; 0 for NaN."""
     return apply(Fn.SIGN, x)
+
+
+def sgn(x: Any) -> Any:
+    """The direction: x / |x| of a complex number, 0 for 0; the sign of a real one."""
+    return apply(Fn.SGN, x)
+
+
+def conj_physical(x: Any) -> Any:
+    """The complex conjugate; a real number as it is."""
+    return apply(Fn.CONJ, x)
+
+
+def angle(x: Any) -> Any:
+    """The argument in [-pi, pi]; of a real number 0 or, where it is negative, pi; NaN for NaN."""
+    return apply(Fn.ANGLE, x)
 
 
 def floor(x: Any) -> Any:

@@ -26,6 +26,8 @@ class Row:
     `derivative(*args, out)` gives one partial derivative per input, None where it is zero everywhere or undefined.
     It uses `out`, the function's result, where PyTorch saves the result for the backward pass, the inputs elsewhere.
     `masked` says that the partials are masks (relu, where, maximum): a zero blocks even an infinite or NaN factor.
+    `complex_rule(*args, out, factors)` gives the gradients of complex inputs where grad * conj(f'(x)) does not: f is not
+    holomorphic, or its derivative has other branch cuts as a complex function. See `products`.
     """
 
     fn: Fn
@@ -36,6 +38,7 @@ class Row:
     ulp: float
     source: str
     masked: Callable[..., Partials] | None = None
+    complex_rule: Callable[..., Partials] | None = None
 
     @property
     def name(self) -> str:
@@ -44,18 +47,26 @@ class Row:
 
     @property
     def differentiable(self) -> bool:
-        """Whether any partial derivative can be other than zero."""
+        """Whether any partial derivative at real numbers can be other than zero."""
         return self.derivative is not _zero
 
-    def products(self, args: Sequence[Any], out: Any, factors: Sequence[Any]) -> Partials:
+    def products(
+        self, args: Sequence[Any], out: Any, factors: Sequence[Any], conjugate: Callable[[Any], Any] | None = None
+    ) -> Partials:
         """Partial i times factors[i], for every i; None where the partial or the factor is None.
 
         This is the chain rule in both directions: all factors the output's gradient gives the inputs' gradients;
         the factors the inputs' tangents gives the terms whose sum is the output's tangent.
+        conjugate: of complex arguments, where gradients are wanted: partials are conjugated with it. By PyTorch's convention
+        the gradient of a real loss L at z = x + iy is dL/dx + i dL/dy, so that of a holomorphic f is grad * conj(f'(z)).
         """
+        if conjugate is not None and self.complex_rule is not None:
+            return self.complex_rule(*args, out, tuple(factors))
         if self.masked is not None:
             return self.masked(*args, out, tuple(factors))
         partials = self.derivative(*args, out)
+        if conjugate is not None:
+            partials = tuple(p if p is None or isinstance(p, (int, float)) else conjugate(p) for p in partials)
         return tuple(_scaled(partial, factor) for partial, factor in zip(partials, factors, strict=True))
 
 
@@ -139,6 +150,49 @@ def _atan2_derivative(y: Any, x: Any, out: Any) -> Partials:
     return x * inverse, -(y * inverse)
 
 
+# Gradients of complex arguments (`Row.complex_rule`). Each is linear over the real numbers in its factor.
+
+
+def _complex_abs(x: Any, out: Any, factors: Partials) -> Partials:
+    return (_scaled(f.sgn(x), factors[0]),)
+
+
+def _complex_angle(x: Any, out: Any, factors: Partials) -> Partials:
+    if factors[0] is None:
+        return (None,)
+    origin = f.eq(x, 0)
+    safe = f.where(origin, 1, x)
+    return (f.where(origin, 0, f.div(factors[0] * 1j, f.conj_physical(safe))),)
+
+
+def _complex_sgn(x: Any, out: Any, factors: Partials) -> Partials:
+    """What is left of the gradient across the direction of x, over |x|."""
+    grad = factors[0]
+    if grad is None:
+        return (None,)
+    origin = f.eq(x, 0)
+    along = grad * f.conj_physical(out)
+    along = (along + f.conj_physical(along)) * 0.5
+    return (f.where(origin, 0, f.div(grad - along * out, f.where(origin, 1, f.abs(x)))),)
+
+
+def _complex_conj(x: Any, out: Any, factors: Partials) -> Partials:
+    return (None if factors[0] is None else f.conj_physical(factors[0]),)
+
+
+def _complex_acosh(x: Any, out: Any, factors: Partials) -> Partials:
+    return (_scaled(f.conj_physical(f.rsqrt(x - 1) * f.rsqrt(x + 1)), factors[0]),)
+
+
+def _complex_pow(x: Any, y: Any, out: Any, factors: Partials) -> Partials:
+    no_exponent = f.eq(y, 0)
+    by_base = f.where(no_exponent, 0, y * f.pow(x, f.where(no_exponent, 1, y) - 1))
+    twice_real = y + f.conj_physical(y)
+    flat = f.logical_and(f.eq(x, 0), f.eq(twice_real, f.abs(twice_real)))  # a power of 0 with a real part of at least 0
+    by_exponent = f.where(flat, 0, out * f.log(f.where(flat, 1, x)))
+    return _scaled(f.conj_physical(by_base), factors[0]), _scaled(f.conj_physical(by_exponent), factors[1])
+
+
 def _trigamma(x: Any) -> Any:
     """The derivative of digamma, in terms of the table, so that it can be differentiated again.
 
@@ -175,8 +229,9 @@ def _row(
     derivative: Callable[..., Partials],
     source: str,
     masked: Callable[..., Partials] | None = None,
+    complex_rule: Callable[..., Partials] | None = None,
 ) -> Row:
-    return Row(fn, arity, VALUES[fn], typing, derivative, ulp, source, masked)
+    return Row(fn, arity, VALUES[fn], typing, derivative, ulp, source, masked, complex_rule)
 
 
 def _masked_row(fn: Fn, arity: int, typing: Typing, masked: Callable[..., Partials], source: str) -> Row:
@@ -196,12 +251,23 @@ _ROWS = (
     _row(Fn.FLOOR_DIVIDE, 2, _SAME, 0.0, _zero, "fmod, corrected to the floor (CPython's float.__floordiv__)"),
     _row(Fn.REMAINDER, 2, _SAME, 0.0, lambda x, y, out: (1, -f.floor_divide(x, y)), "fmod, with the divisor's sign"),
     _row(Fn.FMOD, 2, _SAME, 0.0, lambda x, y, out: (1, -f.trunc(f.div(x, y))), "C99 fmod, exact"),
-    _row(Fn.POW, 2, _SAME, 2.0, _pow_derivative, "2**(y log2 x), the logarithm in two parts"),
+    _row(
+        Fn.POW,
+        2,
+        _SAME,
+        2.0,
+        _pow_derivative,
+        "2**(y log2 x), the logarithm in two parts",
+        complex_rule=_complex_pow,
+    ),
     _masked_row(Fn.MINIMUM, 2, _SAME, _minimum_masked, "IEEE 754-2019 minimum"),
     _masked_row(Fn.MAXIMUM, 2, _SAME, _maximum_masked, "IEEE 754-2019 maximum"),
     _row(Fn.NEG, 1, _SAME, 0.0, lambda x, out: (-1,), _IEEE),
-    _row(Fn.ABS, 1, _SAME, 0.0, lambda x, out: (f.sign(x),), _IEEE),
+    _row(Fn.ABS, 1, _SAME, 0.0, lambda x, out: (f.sign(x),), _IEEE, complex_rule=_complex_abs),
     _row(Fn.SIGN, 1, _SAME, 0.0, _zero, "two comparisons"),
+    _row(Fn.SGN, 1, _SAME, 0.0, _zero, "two comparisons; x / |x| of complex numbers", complex_rule=_complex_sgn),
+    _row(Fn.CONJ, 1, _SAME, 0.0, lambda x, out: (1,), "the value; conjugate of a complex number", complex_rule=_complex_conj),
+    _row(Fn.ANGLE, 1, _FLOAT, 0.0, _zero, "0 or pi; atan2 of the parts of a complex number", complex_rule=_complex_angle),
     _row(Fn.FLOOR, 1, _SAME, 0.0, _zero, _IEEE),
     _row(Fn.CEIL, 1, _SAME, 0.0, _zero, _IEEE),
     _row(Fn.TRUNC, 1, _SAME, 0.0, _zero, _IEEE),
@@ -227,7 +293,7 @@ _ROWS = (
     _row(Fn.COSH, 1, _FLOAT, 4.0, lambda x, out: (f.sinh(x),), "from exp"),
     _row(Fn.TANH, 1, _FLOAT, 2.0, lambda x, out: (1 - out * out,), "odd minimax near 0, expm1 beyond"),
     _row(Fn.ASINH, 1, _FLOAT, 4.0, lambda x, out: (f.rsqrt(x * x + 1),), "from log1p"),
-    _row(Fn.ACOSH, 1, _FLOAT, 4.0, lambda x, out: (f.rsqrt(x * x - 1),), "from log1p"),
+    _row(Fn.ACOSH, 1, _FLOAT, 4.0, lambda x, out: (f.rsqrt(x * x - 1),), "from log1p", complex_rule=_complex_acosh),
     _row(Fn.ATANH, 1, _FLOAT, 4.0, lambda x, out: (f.reciprocal(1 - x * x),), "from log1p"),
     _row(Fn.SIGMOID, 1, _FLOAT, 2.5, lambda x, out: (out * (1 - out),), "exp of -|x|, never overflowing"),
     _row(Fn.SOFTPLUS, 1, _FLOAT, 2.5, lambda x, out: (f.sigmoid(x),), "max(x, 0) + log1p(exp(-|x|))"),

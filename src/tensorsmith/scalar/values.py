@@ -1,8 +1,8 @@
 """What each scalar function computes on Python numbers, by PyTorch's conventions.
 
-bool stands for bool, int for int64 (results wrap), float for float64. No function raises on a float: overflow gives
-inf, a pole a signed inf, an argument outside the domain NaN. As in PyTorch, an integer divided by the integer zero
-(floor_divide, remainder, fmod) is the one error, a ZeroDivisionError.
+bool stands for bool, int for int64 (results wrap), float for float64; complex numbers are in `complex_values.py`. No
+function raises on a float: overflow gives inf, a pole a signed inf, an argument outside the domain NaN. As in
+PyTorch, an integer divided by the integer zero (floor_divide, remainder, fmod) is the one error, a ZeroDivisionError.
 """
 
 import math
@@ -169,6 +169,11 @@ def _sign(x: Number) -> Number:
     return sign if isinstance(x, int) else float(sign)
 
 
+def _angle(x: Number) -> float:
+    x = float(x)
+    return x if x != x else math.pi if x < 0.0 else 0.0
+
+
 def _rounding(function: Callable[[float], int]) -> Callable[[Number], Number]:
     def value(x: Number) -> Number:
         if isinstance(x, int):
@@ -319,6 +324,9 @@ VALUES: dict[Fn, Callable[..., Any]] = {
     Fn.NEG: _neg,
     Fn.ABS: _abs,
     Fn.SIGN: _sign,
+    Fn.SGN: _sign,
+    Fn.CONJ: lambda x: x,
+    Fn.ANGLE: _angle,
     Fn.FLOOR: _rounding(math.floor),
     Fn.CEIL: _rounding(math.ceil),
     Fn.TRUNC: _rounding(math.trunc),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import bool_, get_default_dtype, int64
+from tensorsmith.core.dtypes import bool_, complex_dtype, get_default_dtype, int64
 from tensorsmith.core.views import Strided
 from tensorsmith.runtime.steps import array_at
 from tensorsmith.tensor.modes import modes
@@ -96,6 +96,18 @@ class Formatter:
         return text.rjust(self.width)
 
 
+class ComplexFormatter:
+    """Two formatters, one for each part."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.real, self.imaginary = Formatter(values.real), Formatter(values.imag)
+        self.width = self.real.width + self.imaginary.width + 1
+
+    def __call__(self, value: complex) -> str:
+        imaginary = self.imaginary(value.imag).lstrip() + "j"
+        return self.real(value.real) + ("" if imaginary[0] == "-" else "+") + imaginary
+
+
 def _edges(values: np.ndarray) -> np.ndarray:
     """The elements that a summary shows."""
     keep = options.edgeitems
@@ -106,7 +118,7 @@ def _edges(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _lines(values: np.ndarray, indent: int, summarise: bool, fmt: Formatter) -> str:
+def _lines(values: np.ndarray, indent: int, summarise: bool, fmt: Formatter | ComplexFormatter) -> str:
     if not values.ndim:
         return fmt(values.item())
     keep = options.edgeitems
@@ -158,11 +170,12 @@ def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:
             suffixes.append(f"dtype={dtype!r}")
         text = "[]"
     else:
-        if dtype not in (default, int64, bool_):
+        if dtype not in (default, complex_dtype(default), int64, bool_):
             suffixes.append(f"dtype={dtype!r}")
         values = values_of(x)
         summarise = x.layout.numel > options.threshold
-        text = _lines(values, len(prefix), summarise, Formatter(_edges(values) if summarise else values))
+        formatter = ComplexFormatter if dtype.is_complex else Formatter
+        text = _lines(values, len(prefix), summarise, formatter(_edges(values) if summarise else values))
     node = x.grad_fn if x.layout.tracked else None  # type: ignore[attr-defined]
     if node is not None:
         suffixes.append(f"grad_fn=<{node.name()}>")

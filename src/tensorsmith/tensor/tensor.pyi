@@ -167,7 +167,7 @@ class Tensor:
         """beta * input + alpha * outer(vec1, vec2)."""
     def addr_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def adjoint(self) -> Tensor:
-        """The last two axes exchanged."""
+        """The last two axes exchanged, conjugated where complex."""
     def all(self, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
         """Whether every element is non-zero; true over nothing."""
     def allclose(
@@ -185,7 +185,7 @@ class Tensor:
     def aminmax(self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> MinMax:
         """Smallest and largest element of all, or along an axis."""
     def angle(self) -> Tensor:
-        """The angle of a real number: pi below zero, else 0."""
+        """angle(input): 0 or pi; atan2 of the parts of a complex number"""
     def any(self, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
         """Whether some element is non-zero; false over nothing."""
     def arccos(self) -> Tensor:
@@ -294,9 +294,13 @@ class Tensor:
         """In uint8; the tensor itself where it is that already."""
     def cauchy_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the cauchy distribution (median, sigma) over this tensor."""
+    def cdouble(self, memory_format: Any = None) -> Tensor:
+        """In complex128; the tensor itself where it is that already."""
     def ceil(self) -> Tensor:
         """ceil(input): IEEE 754, one operation"""
     def ceil_(self) -> Tensor: ...
+    def cfloat(self, memory_format: Any = None) -> Tensor:
+        """In complex64; the tensor itself where it is that already."""
     def char(self, memory_format: Any = None) -> Tensor:
         """In int8; the tensor itself where it is that already."""
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -320,9 +324,10 @@ class Tensor:
     def combinations(self, r: builtins.int = 2, with_replacement: builtins.bool = False) -> Tensor:
         """Every combination of r elements of a vector, one a row."""
     def conj(self) -> Tensor:
-        """The conjugate of a real tensor: the tensor itself."""
+        """The complex conjugate, a new tensor; a real tensor itself."""
     def conj_physical(self) -> Tensor:
-        """The conjugate of a real tensor: the tensor itself."""
+        """conj_physical(input): the value; conjugate of a complex number"""
+    def conj_physical_(self) -> Tensor: ...
     def contiguous(self, memory_format: Any = None) -> Tensor:
         """The tensor itself where it is contiguous, else a row-major copy."""
     def copy_(self, source: Any, non_blocking: builtins.bool = False) -> Tensor:
@@ -528,6 +533,10 @@ class Tensor:
     def hypot(self, other: Any) -> Tensor:
         """hypot(input, other): larger times sqrt(1 + ratio^2)"""
     def hypot_(self, other: Any) -> Tensor: ...
+    @property
+    def imag(self) -> Tensor: ...
+    @imag.setter
+    def imag(self, value: Any) -> None: ...
     def index_add(
         self,
         dim: builtins.int,
@@ -576,6 +585,10 @@ class Tensor:
         """Products summed over the last axes of both."""
     def int(self, memory_format: Any = None) -> Tensor:
         """In int32; the tensor itself where it is that already."""
+    def is_conj(self) -> builtins.bool:
+        """False: conjugates are computed at once."""
+    def is_neg(self) -> builtins.bool:
+        """False: negatives are computed at once."""
     def is_nonzero(self) -> builtins.bool:
         """Whether the only element is non-zero."""
     def isclose(
@@ -597,7 +610,7 @@ class Tensor:
     def isposinf(self) -> Tensor:
         """Whether +inf."""
     def isreal(self) -> Tensor:
-        """Whether each element is a real number."""
+        """Whether each element is a real number: its imaginary part is zero."""
     def item(self) -> Any:
         """The value of a tensor of one element, as a Python number."""
     def kron(self, other: Tensor, *, out: Any = None) -> Tensor:
@@ -921,8 +934,10 @@ class Tensor:
         """Integers in [from, to) over this tensor: `random_()`, `random_(to)` or `random_(from, to)`."""
     def ravel(self) -> Tensor:
         """All axes joined to one."""
-    def real(self) -> Tensor:
-        """The real part of a real tensor: the tensor itself."""
+    @property
+    def real(self) -> Tensor: ...
+    @real.setter
+    def real(self, value: Any) -> None: ...
     def reciprocal(self) -> Tensor:
         """reciprocal(input): IEEE 754, one operation"""
     def reciprocal_(self) -> Tensor: ...
@@ -963,9 +978,9 @@ class Tensor:
     def resize_as_(self, other: Tensor, memory_format: Any = None) -> Tensor:
         """`resize_` to the shape of another tensor."""
     def resolve_conj(self) -> Tensor:
-        """The conjugate of a real tensor: the tensor itself."""
+        """The tensor itself: conjugates are computed at once."""
     def resolve_neg(self) -> Tensor:
-        """The value of a real tensor: the tensor itself."""
+        """The tensor itself: negatives are computed at once."""
     def retain_grad(self) -> None:
         """Have the gradient of a tensor that is no leaf kept in its `grad`; nothing to do for a leaf."""
     @property
@@ -1050,7 +1065,7 @@ class Tensor:
     def set_to(self, other: Tensor) -> Tensor:
         """Take over the memory of another tensor."""
     def sgn(self) -> Tensor:
-        """The sign: -1, 0 or 1."""
+        """sgn(input): two comparisons; x / |x| of complex numbers"""
     def sgn_(self) -> Tensor: ...
     def short(self, memory_format: Any = None) -> Tensor:
         """In int16; the tensor itself where it is that already."""

@@ -8,6 +8,7 @@ library, lane by lane in float64 (exactly what is not vectorised yet).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from tensorsmith.core.dtypes import DType
@@ -78,6 +79,14 @@ def _abs(context: Context, dtype: DType, args: Sequence[str]) -> str:
         return args[0]
     negative = lanes.compare("slt", element, args[0], lanes.constant(element, 0))
     return lanes.select(negative, element, _neg(context, dtype, args), args[0])
+
+
+def _angle(context: Context, dtype: DType, args: Sequence[str]) -> str:
+    """pi where x < 0, NaN for NaN, else 0."""
+    lanes, element, x = context.lanes, element_of(dtype), args[0]
+    zero, pi = lanes.constant(element, 0), lanes.constant(element, math.pi)
+    result = lanes.select(lanes.compare("olt", element, x, zero), element, pi, zero)
+    return lanes.select(lanes.compare("uno", element, x, x), element, x, result)
 
 
 def _sign(context: Context, dtype: DType, args: Sequence[str]) -> str:
@@ -316,6 +325,9 @@ RENDERINGS: dict[Fn, Rendering] = {
     Fn.NEG: _neg,
     Fn.ABS: _abs,
     Fn.SIGN: _sign,
+    Fn.SGN: _sign,
+    Fn.CONJ: lambda context, dtype, args: args[0],
+    Fn.ANGLE: _angle,
     Fn.FLOOR: _intrinsic("floor"),
     Fn.CEIL: _intrinsic("ceil"),
     Fn.TRUNC: _intrinsic("trunc"),

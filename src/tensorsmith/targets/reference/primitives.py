@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.reference.complex_scalars import COMPLEX_SCALARS, logaddexp
 from tensorsmith.targets.reference.library import ROUTINES
 from tensorsmith.targets.reference.random import random_bits
 from tensorsmith.targets.reference.representation import converted, rounded, scalar, widen
@@ -24,7 +25,14 @@ def _map(node: Node, arrays: Arrays) -> np.ndarray:
     fn = node.attrs["fn"]
     if fn is Fn.NEXTAFTER:  # the neighbour in the dtype itself
         arrays = [rounded(array, node.dtype) for array in arrays]
-    return widen(SCALARS[fn](*arrays), node.dtype)
+    of_complex = COMPLEX_SCALARS.get(fn) if arrays[-1].dtype.kind == "c" else None
+    return widen((of_complex or SCALARS[fn])(*arrays), node.dtype)
+
+
+def _as_complex(node: Node, arrays: Arrays) -> np.ndarray:
+    result = np.empty(node.shape, np.complex128)
+    result.real, result.imag = arrays[0][..., 0], arrays[0][..., 1]
+    return result
 
 
 def _diagonal(node: Node, arrays: Arrays) -> np.ndarray:
@@ -77,8 +85,19 @@ def _reduce(node: Node, arrays: Arrays) -> np.ndarray:
     return _REDUCTIONS[kind].reduce(x, axis, dtype=x.dtype, keepdims=True)
 
 
+def _running(combine: Callable[..., np.ndarray], x: np.ndarray, axis: int) -> np.ndarray:
+    """What `ufunc.accumulate` computes, for a function that is no ufunc."""
+    result = np.array(x)
+    rows = np.moveaxis(result, axis, 0)
+    for i in range(1, len(rows)):
+        rows[i] = combine(rows[i - 1], rows[i])
+    return result
+
+
 def _scan(node: Node, arrays: Arrays) -> np.ndarray:
     (x,), kind = arrays, node.attrs["kind"]
+    if kind == "logsumexp" and x.dtype.kind == "c":
+        return _running(logaddexp, x, node.attrs["axis"])
     result = _REDUCTIONS[kind].accumulate(x, node.attrs["axis"], dtype=x.dtype)
     return result + 0.0 if kind == "sum" and x.dtype.kind in "fc" else result  # sums start from 0.0, not from -0.0
 
@@ -148,6 +167,8 @@ PRIMITIVES: dict[Primitive, Callable[[Node, Arrays], np.ndarray]] = {
     Primitive.RANDOM: lambda node, arrays: random_bits(*arrays),
     Primitive.MAP: _map,
     Primitive.CAST: lambda node, arrays: converted(arrays[0], node.dtype),
+    Primitive.AS_REAL: lambda node, arrays: np.stack([arrays[0].real, arrays[0].imag], -1),
+    Primitive.AS_COMPLEX: _as_complex,
     Primitive.RESHAPE: lambda node, arrays: arrays[0].reshape(node.shape),
     Primitive.PERMUTE: lambda node, arrays: arrays[0].transpose(node.attrs["axes"]),
     Primitive.EXPAND: lambda node, arrays: np.broadcast_to(arrays[0], node.shape),
