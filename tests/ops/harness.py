@@ -62,6 +62,7 @@ def _mask(shape: tuple[int, ...]) -> Data:
 
 MATRIX = Data((3, 4))
 SIGNED = Data((3, 4), -2.0, 2.0)
+COMPLEX = Data((3, 4), -2.0, 2.0, ts.complex128)
 _ROWS = {"axes": (1,), "keepdim": False}
 _KEY = (42, 8)  # key and offset of a random operator
 
@@ -92,6 +93,13 @@ SAMPLES: dict[str, list[Sample]] = {
             (MATRIX, Data((3, 2))), {"shape": (3, 2), "strides": (1, 3), "offset": 3, "base_strides": (1, 3)}
         ),
     ],
+    "view_as_real": [Sample((COMPLEX,))],
+    "view_as_complex": [Sample((Data((3, 4, 2)),))],
+    "complex_part": [Sample((COMPLEX,), {"number": number}) for number in (0, 1)],
+    "isreal": [Sample((COMPLEX,))],
+    "conj": [Sample((COMPLEX,))],
+    "complex": [Sample((Data((3, 4), -2.0, 2.0, ts.float64), Data((3, 4), -2.0, 2.0, ts.float64)))],
+    "polar": [Sample((Data((3, 4), -2.0, 2.0, ts.float64), Data((3, 4), -3.0, 3.0, ts.float64)))],
     "matmul": [Sample((Data((2, 3, 4)), Data((4, 5)))), Sample((Data((4,)), Data((4,))))],
     "mm": [Sample((MATRIX, Data((4, 5))))],
     "bmm": [Sample((Data((2, 3, 4)), Data((2, 4, 5))))],
@@ -318,6 +326,9 @@ def values(random: np.random.Generator, data: Data, dtype: DType) -> np.ndarray:
     """A random array; values differ from each other, so that maxima are unique."""
     dtype = data.dtype or dtype
     count = int(np.prod(data.shape))
+    if dtype.kind == "c":
+        parts = [values(random, Data(data.shape, data.low, data.high), ts.float64) for _ in range(2)]
+        return np.asarray(parts[0] + 1j * parts[1]).astype(dtype.numpy)
     if dtype.kind == "f":
         places = (np.arange(count) + random.uniform(0.2, 0.8, count)) / max(count, 1)
         return (data.low + (data.high - data.low) * random.permutation(places)).reshape(data.shape).astype(dtype.numpy)
@@ -350,7 +361,7 @@ def as_tensor(array: np.ndarray) -> ts.Tensor:
     return ts.from_numpy(array)
 
 
-TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
+TOLERANCE = {"complex128": 1e-9, "complex64": 3e-5, "float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
 def compare(found: np.ndarray, expected: np.ndarray, where: str) -> None:
@@ -362,7 +373,8 @@ def compare(found: np.ndarray, expected: np.ndarray, where: str) -> None:
         assert np.array_equal(found, expected), f"{where}: {found} reference {expected}"
         return
     tolerance = TOLERANCE[found.dtype.name]
-    a, b = found.astype(np.float64), expected.astype(np.float64)
+    wide = np.complex128 if found.dtype.kind == "c" else np.float64
+    a, b = found.astype(wide), expected.astype(wide)
     np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=where)
 
 
@@ -394,8 +406,8 @@ def check_against_reference(
     assert len(results) == len(expected)
     for result, right in zip(results, expected):
         compare(array_of(result), right, where)
-    needs = tuple(isinstance(x, ts.Tensor) and x.dtype.kind == "f" for x in operands)
-    differentiable = tuple(node.dtype.kind == "f" for node in program.graph.outputs)
+    needs = tuple(isinstance(x, ts.Tensor) and x.dtype.kind in "fc" for x in operands)
+    differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
     if not any(needs) or not any(differentiable):
         return
     backward = program.backward(needs, differentiable)

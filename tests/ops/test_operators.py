@@ -49,7 +49,7 @@ def test_gradients(name):
     for sample in harness.samples(operator):
         given = harness.arrays(sample, ts.float64, harness.BASIC, np.random.default_rng(1))
         operands = [ts.tensor(x) if isinstance(x, np.ndarray) else x for x in given]
-        needs = [x for i, x in enumerate(operands) if isinstance(x, ts.Tensor) and x.dtype is ts.float64
+        needs = [x for i, x in enumerate(operands) if isinstance(x, ts.Tensor) and x.dtype in (ts.float64, ts.complex128)
                  and i not in sample.fixed]  # fmt: skip
         for x in needs:
             x.requires_grad_()

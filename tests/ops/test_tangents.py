@@ -33,13 +33,26 @@ OWN = {
 UNRULED = {"scatter_reduce"}  # its NumPy routine has no rule; the operator's own gradient gives the tangent
 
 
+def _direction(random, x):
+    """A tangent of a float64 or complex128 operand."""
+    if not isinstance(x, np.ndarray) or x.dtype not in (np.float64, np.complex128):
+        return None
+    moved = random.standard_normal(x.shape)
+    return moved + 1j * random.standard_normal(x.shape) if x.dtype == np.complex128 else moved
+
+
+def _product(a, b):
+    """The inner product over the real numbers: of complex values, the parts'."""
+    return float((np.conj(a) * b).real.sum())
+
+
 def _call(operator, sample):
     """Program, operands, results (arrays), and a tangent for each float64 operand."""
     random = np.random.default_rng(zlib.crc32(operator.name.encode()))
     given = harness.arrays(sample, ts.float64, harness.BASIC, random)
     operands = [harness.as_tensor(x) if isinstance(x, np.ndarray) else x for x in given]
     program = harness.program_of(operator, operands, sample.attrs)
-    tangents = [random.standard_normal(x.shape) if isinstance(x, np.ndarray) and x.dtype == np.float64 else None for x in given]
+    tangents = [_direction(random, x) for x in given]
     return program, given, interpret(program.graph, given), tangents
 
 
@@ -59,15 +72,17 @@ def test_tangent_is_the_transpose_of_the_gradient(name):
     for sample in harness.samples(operator):
         program, given, outputs, tangents = _call(operator, sample)
         moves = tuple(t is not None for t in tangents)
-        differentiable = tuple(node.dtype.kind == "f" for node in program.graph.outputs)
+        differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
         if not any(moves) or not any(differentiable):
             continue
         random = np.random.default_rng(2)
-        cotangents = [random.standard_normal(y.shape).astype(y.dtype) if d else None for y, d in zip(outputs, differentiable)]
+        cotangents = [_direction(random, y.astype(np.promote_types(y.dtype, np.float64))) if d else None
+                      for y, d in zip(outputs, differentiable)]  # fmt: skip
+        cotangents = [None if c is None else c.astype(y.dtype) for c, y in zip(cotangents, outputs)]
         backward = program.backward(moves, differentiable)
         grads = [cotangents[i] for i in backward.grad_outputs]
         gradients = _run(backward, _saved(backward.saved, given, outputs) + grads) if backward.computes else []
-        expected = sum(float((tangents[i] * gradients[p]).sum()) for i, p in enumerate(backward.results) if p is not None)
+        expected = sum(_product(tangents[i], gradients[p]) for i, p in enumerate(backward.results) if p is not None)
         for from_outputs in (True, False):
             forward = program.forward(moves, from_outputs)
             assert from_outputs or all(s.kind == "input" for s in forward.saved)
@@ -77,7 +92,7 @@ def test_tangent_is_the_transpose_of_the_gradient(name):
             for cotangent, output, place in zip(cotangents, outputs, forward.results):
                 if place is not None:
                     assert found[place].shape == output.shape and found[place].dtype == output.dtype
-                    total += float((cotangent * found[place]).sum())
+                    total += _product(cotangent, found[place])
             single = any(node.dtype is ts.float32 for node in program.graph.outputs)
             np.testing.assert_allclose(total, expected, rtol=1e-5 if single else 1e-8, atol=1e-6 if single else 1e-8)
 

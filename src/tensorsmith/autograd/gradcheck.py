@@ -1,5 +1,6 @@
 """`gradcheck` and `gradgradcheck`: gradients against central differences.
 
+A complex tensor counts as its real and imaginary parts, of which every entry of the Jacobian is a real derivative.
 For every output o and input x the Jacobian is computed twice. Analytically row by row, by backward from unit vectors.
 Numerically column by column: (f(x + eps) - f(x - eps)) / (2 eps), x being changed where it lies in memory. Both must
 agree to |analytical - numerical| <= atol + rtol * |numerical|.
@@ -7,6 +8,7 @@ agree to |analytical - numerical| <= atol + rtol * |numerical|.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +19,8 @@ from tensorsmith.autograd import engine
 from tensorsmith.autograd.backward import grad
 from tensorsmith.autograd.memory import as_array, from_array
 from tensorsmith.autograd.node import gradient_edge
-from tensorsmith.core.dtypes import float64
+from tensorsmith.core.dtypes import complex128, float64
+from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, may_overlap_itself
 from tensorsmith.tensor.tensor import Tensor
 
@@ -86,6 +89,8 @@ def gradgradcheck(
         seeds = []
         for output in outputs:
             values = random.standard_normal(output.layout.shape)
+            if output.layout.dtype.is_complex:
+                values = values + 1j * random.standard_normal(output.layout.shape)
             seeds.append(from_array(np.asarray(values), output.layout.dtype, tracked=True))
         if gen_non_contig_grad_outputs:
             seeds = [_with_gaps(seed) for seed in seeds]
@@ -133,9 +138,7 @@ def _checked_inputs(func: Callable, arguments: tuple) -> list[int]:
             continue
         found.append(position)
         layout = tensor.layout
-        if layout.dtype.is_complex:
-            raise NotImplementedError("gradcheck: gradients of complex inputs")
-        if layout.dtype is not float64:
+        if layout.dtype not in (float64, complex128):
             warnings.warn(
                 f"Input #{position} requires gradient and is not a double precision floating point or complex. This "
                 f"check will likely fail if all the inputs are not of double precision floating point or complex. "
@@ -175,14 +178,15 @@ def _numerical(func: Callable, arguments: tuple, position: int, eps: float) -> l
     columns: list[list[np.ndarray]] = []
     for index in np.ndindex(array.shape):
         kept = array[index].copy()
-        try:
-            array[index] = kept + eps
-            above = _values(func(*arguments))
-            array[index] = kept - eps
-            below = _values(func(*arguments))
-        finally:
-            array[index] = kept
-        columns.append([(a - b) / (2 * eps) for a, b in zip(above, below, strict=True)])
+        for step in (eps, eps * 1j) if array.dtype.kind == "c" else (eps,):
+            try:
+                array[index] = kept + step
+                above = _values(func(*arguments))
+                array[index] = kept - step
+                below = _values(func(*arguments))
+            finally:
+                array[index] = kept
+            columns.append([(a - b) / (2 * eps) for a, b in zip(above, below, strict=True)])
     if not columns:
         return [np.zeros((0, v.size)) for v in _values(func(*arguments))]
     return [np.stack(rows) for rows in zip(*columns)]
@@ -190,16 +194,29 @@ def _numerical(func: Callable, arguments: tuple, position: int, eps: float) -> l
 
 def _values(outputs: Any) -> list[np.ndarray]:
     """Every output as a flat array of its own in float64."""
-    return [np.array(as_array(o), dtype=np.float64).reshape(-1) for o in _tuple(outputs)]
+    return [_reals(as_array(o)) for o in _tuple(outputs)]
+
+
+def _reals(array: np.ndarray) -> np.ndarray:
+    """A copy of the values as a flat float64 array: of complex ones the parts, one after the other."""
+    if array.dtype.kind == "c":
+        return np.array(array, dtype=np.complex128).reshape(-1).view(np.float64)
+    return np.array(array, dtype=np.float64).reshape(-1)
+
+
+def _parts(layout: Layout) -> tuple[complex, ...]:
+    """The directions in which an element moves."""
+    return (1, 1j) if layout.dtype.is_complex else (1,)
 
 
 def _analytical(output: Tensor, inputs: list[Tensor]) -> list[np.ndarray]:
     """Jacobian of one output for every input by backward: arrays [elements of input, elements of output]."""
     layout = output.layout
-    found = [np.zeros((t.layout.numel, layout.numel)) for t in inputs]
-    for place, index in enumerate(np.ndindex(layout.shape)):
-        unit = np.zeros(layout.shape)
-        unit[index] = 1
+    directions = _parts(layout)
+    found = [np.zeros((t.layout.numel * len(_parts(t.layout)), layout.numel * len(directions))) for t in inputs]
+    for place, (index, direction) in enumerate(itertools.product(np.ndindex(layout.shape), directions)):
+        unit = np.zeros(layout.shape, layout.dtype.numpy)
+        unit[index] = direction
         grads = grad(output, inputs, from_array(unit, layout.dtype), retain_graph=True, allow_unused=True)
         for jacobian, gradient, tensor in zip(found, grads, inputs):
             if gradient is None:
@@ -209,7 +226,7 @@ def _analytical(output: Tensor, inputs: list[Tensor]) -> list[np.ndarray]:
                     f"Analytical gradient has incorrect size: {list(gradient.layout.shape)} for an input of size "
                     f"{list(tensor.layout.shape)}"
                 )
-            jacobian[:, place] = as_array(gradient).astype(np.float64).reshape(-1)
+            jacobian[:, place] = _reals(as_array(gradient))
     return found
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import compute_dtype
-from tensorsmith.ir.build import as_value, broadcast_to, cast, concat, full, map_, reduce, slice_, where, wide
+from tensorsmith.ir.build import as_value, broadcast_to, cast, concat, conj, full, map_, reduce, slice_, where, wide
 from tensorsmith.ir.gradients import prefix_recurrence, products_of_others, record_holder, zeros
-from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into, replay
+from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into, replay, touches_complex
 from tensorsmith.ir.vjp import Override, Saved, cut, see_through_views, vjp
 from tensorsmith.scalar.table import TABLE, Fn
 
@@ -66,7 +66,7 @@ def jvp(graph: Graph, has_tangent: Sequence[bool], override: Override | None = N
         if node not in values:
             values[node] = replay(work, node, [values[operand] for operand in node.inputs])
 
-    moving = [has_tangent[i] and node.dtype.is_floating_point for i, node in enumerate(graph.inputs)]
+    moving = [has_tangent[i] and node.dtype.kind in "fc" for i, node in enumerate(graph.inputs)]
     given = {i: work.input(inputs[i].shape, inputs[i].dtype) for i, moves in enumerate(moving) if moves}
     if override is None or not given:
         tangents = _pushed(graph, values, {graph.inputs[i]: node for i, node in given.items()})
@@ -85,7 +85,7 @@ def _pushed(graph: Graph, values: dict[Node, Node], tangents: dict[Node, Node]) 
     """The tangents of all nodes from those of the inputs, by the rules."""
     for node in graph.live_nodes():
         moving = [tangents.get(operand) for operand in node.inputs]
-        if not node.dtype.is_floating_point or all(t is None for t in moving):
+        if node.dtype.kind not in "fc" or all(t is None for t in moving):
             continue
         work = values[node].graph
         seen = replay(work, node, [values[operand] for operand in node.inputs])
@@ -122,7 +122,7 @@ def _transposed(graph: Graph, values: dict[Node, Node], given: dict[int, Node], 
         if result is not None:
             tangents[graph.outputs[number]] = mapping[push.graph.outputs[result]]
     for node in graph.outputs:
-        if node.dtype.is_floating_point:
+        if node.dtype.kind in "fc":
             tangents.setdefault(node, full(work, node.shape, 0, node.dtype))
     return tangents
 
@@ -133,8 +133,30 @@ def _transposed(graph: Graph, values: dict[Node, Node], given: dict[int, Node], 
 def _map(node: Node, output: Node, tangents: Tangents) -> Node | None:
     """The chain rule: the sum over operands of each partial derivative times the tangent."""
     operands = [as_value(operand) for operand in node.inputs]
-    terms = [t for t in TABLE[node.attrs["fn"]].products(operands, output, list(tangents)) if t is not None]
+    row = TABLE[node.attrs["fn"]]
+    if touches_complex(node) and row.complex_rule is not None:
+        products = _from_gradients(node, operands, output, tangents)
+    else:
+        products = row.products(operands, output, list(tangents))
+    terms = [t for t in products if t is not None]
     return sum(terms[1:], start=terms[0]) if terms else None
+
+
+def _from_gradients(node: Node, operands: Sequence[Node], output: Node, tangents: Tangents) -> Tangents:
+    """The tangents of functions whose complex gradient is a rule of its own, G(grad), of which they are the transpose.
+
+    A real result moves by Re(conj(G(1)) t). A function with its own derivative f' has G(grad) = conj(f') grad, so that
+    f' t = conj(G(conj(t))). The directions are symmetric: their transpose is G itself.
+    """
+    fn, rule = node.attrs["fn"], TABLE[node.attrs["fn"]].complex_rule
+    assert rule is not None
+    if not node.dtype.is_complex:
+        (slope,) = rule(*operands, output, (full(node.graph, node.shape, 1, node.dtype),))
+        return [cast(conj(slope) * _only(tangents), node.dtype)]
+    if fn in (Fn.SGN, Fn.CONJ):
+        return rule(*operands, output, tuple(tangents))
+    found = rule(*operands, output, tuple(None if t is None else conj(t) for t in tangents))
+    return [None if t is None else conj(t) for t in found]
 
 
 def _cast(node: Node, output: Node, tangents: Tangents) -> Node | None:
@@ -218,6 +240,8 @@ def _library(node: Node, output: Node, tangents: Tangents) -> Node | None:
 RULES: dict[Primitive, Rule] = {
     Primitive.MAP: _map,
     Primitive.CAST: _cast,
+    Primitive.AS_REAL: _itself,
+    Primitive.AS_COMPLEX: _itself,
     Primitive.RESHAPE: _itself,
     Primitive.PERMUTE: _itself,
     Primitive.EXPAND: _itself,

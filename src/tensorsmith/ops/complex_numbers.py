@@ -24,21 +24,11 @@ def _part_place(x: Strided, number: int) -> Strided:
     return Strided(x.shape, tuple(2 * s for s in x.strides), 2 * x.offset + number)
 
 
-def _as_real_place(x: Strided) -> Strided:
-    return views.as_real(x)
-
-
-def _as_complex_place(x: Strided) -> Strided:
-    found = views.as_complex(x)
-    assert found is not None
-    return found
-
-
 view_as_real_operator = Operator(
-    "view_as_real", build.as_real, geometry=_as_real_place, view_dtype=real_dtype, node_name="ViewAsReal"
+    "view_as_real", build.as_real, geometry=views.as_real, view_dtype=real_dtype, node_name="ViewAsReal"
 )
 view_as_complex_operator = Operator(
-    "view_as_complex", build.as_complex, geometry=_as_complex_place, view_dtype=complex_dtype, node_name="ViewAsComplex"
+    "view_as_complex", build.as_complex, geometry=views.as_complex, view_dtype=complex_dtype, node_name="ViewAsComplex"
 )
 _part_operator = Operator("complex_part", build.part, geometry=_part_place, view_dtype=real_dtype, node_name="Select")
 
