@@ -116,7 +116,7 @@ class Operator(Operation):
 
     def __init__(
         self, name: str, build: Build, vjp: Override | None = None, *, pointwise: bool = False, fresh: bool = False,
-        node_name: str | None = None, geometry: Callable[..., Strided | Sequence[Strided]] | None = None,
+        node_name: str | None = None, geometry: Callable[..., Strided | Sequence[Strided] | None] | None = None,
         shares: bool = False, derived_tangent: bool = False, view_dtype: Callable[[DType], DType] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
