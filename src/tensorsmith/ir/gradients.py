@@ -35,6 +35,7 @@ from tensorsmith.ir.build import (
     wide,
 )  # fmt: skip
 from tensorsmith.ir.graph import Graph, Node, Primitive, touches_complex
+from tensorsmith.ir.library_gradients import LIBRARY_RULES
 from tensorsmith.scalar.table import TABLE, Fn
 
 Rule = Callable[[Node, Node, Node], Sequence[Node | None]]
@@ -253,9 +254,6 @@ RULES: dict[Primitive, Rule] = {
     Primitive.SCATTER: _scatter,
     Primitive.LIBRARY: _library,
 }
-
-# Rules of single library routines, by name.
-LIBRARY_RULES: dict[str, Rule] = {}
 
 # Primitives without a rule: they have no differentiable input.
 SOURCES = frozenset({Primitive.INPUT, Primitive.CONST, Primitive.IOTA, Primitive.RANDOM})

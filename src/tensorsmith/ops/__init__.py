@@ -2,15 +2,17 @@
 
 Each family of the table of operators (`registry.py`) and the files it is in:
 
-    pointwise       pointwise (one operator a row of the scalar table), pointwise_composites, special_functions
+    pointwise       pointwise (one operator a row of the scalar table), pointwise_composites, special_functions, bessel,
+                    special_library, float_parts
     comparing       comparing
     complex         complex_numbers
     selecting       selecting
-    reductions      reductions, extremes, moments, scans; what they share: reduction_steps
-    statistics      statistics
+    reductions      reductions, extremes, moments, scans, segments; what they share: reduction_steps
+    statistics      statistics, histograms
     sorting         sorting
-    matmul          matmul, contraction
-    indexing        indexing, index_steps, gathering, scattering, taking, positions; `indexing` says what is in which
+    matmul          matmul, contraction, singular_values
+    indexing        indexing, index_steps, gathering, scattering, taking, positions, masked_indexing;
+                    `indexing` says what is in which
     views           views, splitting, transposing, view_copies, views_in_place; the operators they call: view_operators
     joining         joining, arranging, padding
     creation        creation, new_tensors
@@ -37,6 +39,7 @@ Files of no family:
 from tensorsmith.ops import (
     activations,
     arranging,
+    bessel,
     channel_normalisation,
     class_losses,
     comparing,
@@ -50,7 +53,9 @@ from tensorsmith.ops import (
     elementwise,
     embedding,
     extremes,
+    float_parts,
     gathering,
+    histograms,
     indexing,
     inplace,
     joining,
@@ -58,6 +63,7 @@ from tensorsmith.ops import (
     linear,
     losses,
     margin_losses,
+    masked_indexing,
     matmul,
     moments,
     new_tensors,
@@ -70,10 +76,13 @@ from tensorsmith.ops import (
     row_normalisation,
     scans,
     scattering,
+    segments,
     selecting,
+    singular_values,
     softmax,
     sorting,
     special_functions,
+    special_library,
     splitting,
     statistics,
     taking,
@@ -84,6 +93,13 @@ from tensorsmith.ops import (
 )
 
 __all__ = [
+    "special_library",
+    "bessel",
+    "masked_indexing",
+    "singular_values",
+    "segments",
+    "histograms",
+    "float_parts",
     "activations",
     "arranging",
     "channel_normalisation",

@@ -10,7 +10,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node
-from tensorsmith.ops.joining import stack
+from tensorsmith.ops.joining import cat, stack
 from tensorsmith.ops.raw_keys import as_int, as_ints
 from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
 from tensorsmith.ops.views import reshape
@@ -231,3 +231,37 @@ def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tenso
         rest = -(-self.layout.numel // width) - size
         self.as_strided((rest,), (step,), offset + strides[0] * width).fill_(fill_value)
     return self
+
+
+@public("joining", name="_chunk_cat", method=False, kind="composite", out=True)
+def _chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
+    """Tensors cut into `num_chunks` chunks along dim, zeros behind the last; the k-th chunks of all in row k.
+
+    Axes before `dim` are common and stay; what follows is one axis of the result. RuntimeError where dtypes or the common
+    axes differ, for an empty tensor, and for num_chunks below 1.
+
+    >>> ts._chunk_cat([ts.tensor([1, 2, 3]), ts.tensor([4])], 0, 2)
+    tensor([[1, 2, 4],
+            [3, 0, 0]])
+    """
+    if not tensors:
+        raise RuntimeError("_chunk_cat expects a non-empty input tensor list")
+    if num_chunks < 1:
+        raise RuntimeError("_chunk_cat expects positive num_chunks")
+    first = need_tensor("_chunk_cat", tensors[0], "tensors")
+    axis = normalise_axis(dim, first.ndim)
+    lead = first.layout.shape[:axis]
+    rows = []
+    for x in tensors:
+        if not need_tensor("_chunk_cat", x, "tensors").layout.numel:
+            raise RuntimeError("_chunk_cat expects non-empty tensor")
+        if x.dtype is not first.dtype:
+            raise RuntimeError("_chunk_cat expects all input tensors with the same dtype")
+        if x.ndim <= axis or x.layout.shape[:axis] != lead:
+            raise RuntimeError("_chunk_cat expects same sizes of 0,...,dim-1 dimensions for all tensors")
+        extent = x.layout.shape[axis]
+        missing = -(-extent // num_chunks) * num_chunks - extent
+        if missing:
+            x = cat([x, x.new_zeros((*lead, missing, *x.layout.shape[axis + 1 :]))], axis)
+        rows.append(x.reshape((*lead, num_chunks, -1)))
+    return cat(rows, axis + 1)

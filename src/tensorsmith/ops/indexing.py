@@ -12,6 +12,7 @@ The family, and what is in which file:
     gathering      one axis, positions given: gather, scatter, scatter_add, index_select, index_add, index_copy, index_fill
     scattering     the same where several values meet at one place and are reduced: scatter_reduce, index_reduce
     taking         the flattened tensor, or a mask: take, put, take_along_dim, masked_scatter
+    masked_indexing  index and index_put under a mask
     positions      where elements are, for the others to pick: nonzero, argwhere, masked_select, searchsorted, bincount, ...
 """
 

@@ -22,6 +22,7 @@ from tensorsmith.ops.reduction_steps import (
     shaped,
 )
 from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.ops.singular_values import nuclear_norm_of
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
@@ -222,12 +223,10 @@ def norm(
     keepdim: bool = False,
     dtype: DType | None = None,  # noqa: A002
 ) -> Tensor:
-    """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2."""
+    """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2, "nuc" the sum of the singular values of two axes."""
     need_tensor("norm", input)
     if p == "nuc":
-        raise NotImplementedError(
-            "norm: the nuclear norm needs a singular value decomposition, which is not implemented"
-        )
+        return nuclear_norm_of(input if dtype is None else input.to(dtype), dim, bool(keepdim))
     if isinstance(p, str) and p != "fro":
         raise RuntimeError(f"norm(): p must be a number, 'fro' or 'nuc', got {p!r}")
     return vector_norm_of(input, 2.0 if p in ("fro", None) else float(p), dim, keepdim, dtype)

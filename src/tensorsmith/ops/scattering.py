@@ -12,6 +12,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scatter
 from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ir.library_gradients import products_of_the_others
 from tensorsmith.ops.gathering import checked_sizes, guarded, index_dtype, lifted
 from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
@@ -79,7 +80,9 @@ def _scatter_reduce_vjp(
         scaled = grad / _counts(base, positions, axis, include_self)
         to_base, to_source = scaled, gathered(scaled)
     elif reduce == "prod":
-        to_base, to_source = _prod_gradients(base, positions, source, out, grad, axis, include_self)
+        start = base if include_self else _cleared(base, positions, axis, 1)
+        of_base, of_source = products_of_the_others(start, positions, source, axis)
+        to_base, to_source = grad * of_base, gathered(grad) * of_source
     else:
         hit = build.cast(build.map_(Fn.EQ, base, out), base.dtype)
         hits = build.cast(build.map_(Fn.EQ, source, gathered(out)), base.dtype)
@@ -92,40 +95,6 @@ def _scatter_reduce_vjp(
     low, high = [0] * source.ndim, [n - m for n, m in zip(lifted(given).shape, source.shape)]
     to_source = build.pad(to_source, low, high)
     return [build.reshape(to_base, x.shape), None, build.reshape(to_source, given.shape)]
-
-
-def _prod_gradients(
-    base: Node, positions: Node, source: Node, out: Node, grad: Node, axis: int, include_self: bool
-) -> tuple[Node, Node]:
-    """The product of the others: out / own, and where zeros meet, by counting them and multiplying the rest."""
-    zero_base, zero_source = build.map_(Fn.EQ, base, 0), build.map_(Fn.EQ, source, 0)
-    own_base = build.where(zero_base, 1, base)
-    own_source = build.where(zero_source, 1, source)
-
-    def product(start: Node, values: Node) -> Node:
-        return base.graph.add(
-            Primitive.LIBRARY, (start, positions, values), name="scatter_reduce", axis=axis, reduce="prod", include_self=True,
-            shape=base.shape, dtype=base.dtype,
-        )  # fmt: skip
-
-    start = own_base if include_self else _cleared(own_base, positions, axis, 1)
-    rest = product(start, own_source)
-    zeros_at = build.cast(zero_base, base.dtype)
-    zeros_at = zeros_at if include_self else _cleared(zeros_at, positions, axis, 0)
-    count = scatter(zeros_at, positions, build.cast(zero_source, base.dtype), axis, "add")
-
-    def others(own: Node, is_zero: Node, product_of: Node, zeros_of: Node) -> Node:
-        left = zeros_of - build.cast(is_zero, base.dtype)
-        return build.where(build.map_(Fn.EQ, left, 0), product_of / own, 0)
-
-    def gathered(value: Node) -> Node:
-        return value.graph.add(Primitive.GATHER, (value, positions), axis=axis)
-
-    del out
-    return (
-        grad * others(own_base, zero_base, rest, count),
-        gathered(grad) * others(own_source, zero_source, gathered(rest), gathered(count)),
-    )
 
 
 scatter_reduce_operator = Operator("scatter_reduce", _scatter_reduce, vjp=_scatter_reduce_vjp)

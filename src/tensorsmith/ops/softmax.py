@@ -87,9 +87,16 @@ def _softmin_gradient(
     return [-part for part in _softmax_gradient(inputs, outputs, grads, dim, dtype)]
 
 
+def _pulled(grad: Node, y: Node, dim: int, dtype: DType) -> Node:
+    wide, g, axis = _rows(y, grad, dim)
+    found = wide * (g - build.reduce(g * wide, "sum", (axis,), keepdim=True))
+    return build.cast(build.reshape(found, y.shape), dtype)
+
+
 SOFTMAX = Operator("softmax", _softmax, _softmax_gradient)
 LOG_SOFTMAX = Operator("log_softmax", _log_softmax, _log_softmax_gradient)
 SOFTMIN = Operator("softmin", _softmin, _softmin_gradient)
+SOFTMAX_PULLED = Operator("softmax_backward_data", _pulled)
 
 
 def _implicit_dim(ndim: int) -> int:
@@ -125,6 +132,18 @@ def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # n
 def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
     return _run(LOG_SOFTMAX, input, dim, dtype)
+
+
+@public("softmax", name="_softmax_backward_data", method=False)
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: DType) -> Tensor:
+    """The gradient of softmax's input, y (g - sum of g y along dim), from that of its result y; in `input_dtype`.
+
+    >>> ts._softmax_backward_data(ts.tensor([1.0, 0.0]), ts.tensor([0.5, 0.5]), 0, ts.float32)
+    tensor([ 0.2500, -0.2500])
+    """
+    need_tensor("_softmax_backward_data", grad_output, "grad_output")
+    axis_of(dim, need_tensor("_softmax_backward_data", output, "output", 2).ndim)
+    return call(SOFTMAX_PULLED, (grad_output, output), {"dim": dim, "dtype": input_dtype})
 
 
 def _functional(name: str, operator: Operator) -> None:

@@ -128,7 +128,7 @@ def _mvlgamma(x: Node, p: int) -> Node:
 def _entr(x: Node) -> Node:
     x = floating(x)
     safe = build.where(x > 0, x, 1)
-    inside = build.where(x > 0, -x * m(Fn.LOG, safe), build.where(m(Fn.EQ, x, 0), 0, -math.inf))
+    inside = build.where(m(Fn.EQ, x, 0), 0, build.where(x > 0, -x * m(Fn.LOG, safe), -math.inf))
     return build.where(m(Fn.ISNAN, x), x, inside)
 
 

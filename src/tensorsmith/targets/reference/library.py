@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tensorsmith.targets.reference import decompositions, special
+
 Routine = Callable[[Sequence[np.ndarray], Mapping[str, Any]], np.ndarray]
 
 
@@ -59,4 +61,10 @@ def scatter_reduce(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np
     return result
 
 
-ROUTINES: dict[str, Routine] = {"argsort": argsort, "scatter_reduce": scatter_reduce, "searchsorted": searchsorted}
+ROUTINES: dict[str, Routine] = {
+    "argsort": argsort,
+    "scatter_reduce": scatter_reduce,
+    "searchsorted": searchsorted,
+    **decompositions.ROUTINES,
+    **special.ROUTINES,
+}

@@ -1,0 +1,140 @@
+"""The gradient rules of library routines, by name: the part of the table in `gradients.py` that is about LIBRARY nodes.
+
+A rule is called as there: `rule(node, output, grad)` gives one gradient or None per input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tensorsmith.ir.build import cast, map_, where
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.scalar.table import Fn
+
+Rule = Callable[[Node, Node, Node], Sequence[Node | None]]
+
+
+def _routine(name: str, operands: Sequence[Node], like: Node, **attrs: object) -> Node:
+    """A library routine whose result has the shape and dtype of `like`."""
+    return like.graph.add(Primitive.LIBRARY, operands, name=name, shape=like.shape, dtype=like.dtype, **attrs)
+
+
+def _unknown(grad: Node, what: str) -> Node:
+    """A gradient that raises NotImplementedError when, and only when, it is computed."""
+    return _routine("no_derivative", (grad,), grad, what=what)
+
+
+# --- matrices ---------------------------------------------------------------------------------------------------------
+
+
+def _singular_values(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return [_routine("singular_values_pull", (node.inputs[0], grad), node.inputs[0])]
+
+
+def _singular_values_pull(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    x, g = node.inputs
+    return [_routine("singular_values_pull_again", (x, g, grad), x), _routine("singular_diagonal", (x, grad), g)]
+
+
+def _nearest_isometry(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return [_routine("nearest_isometry_pull", (node.inputs[0], grad), node.inputs[0])]
+
+
+# --- several values meeting at one place ------------------------------------------------------------------------------
+
+
+def _scatter_reduced(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    if node.attrs["reduce"] != "prod" or not node.attrs["include_self"]:
+        raise NotImplementedError(f"scatter_reduce: the gradient of {node.attrs['reduce']!r} in a second derivative")
+    base, positions, source = node.inputs
+    of_base, of_source = products_of_the_others(base, positions, source, node.attrs["axis"])
+    gathered = grad.graph.add(Primitive.GATHER, (grad, positions), axis=node.attrs["axis"])
+    return [grad * of_base, None, gathered * of_source]
+
+
+def products_of_the_others(start: Node, positions: Node, source: Node, axis: int) -> tuple[Node, Node]:
+    """The product of the others, of what starts at each place and of each source.
+
+    All divided by the own factor; where zeros meet they are counted, and the rest is multiplied.
+    """
+    zero_start, zero_source = map_(Fn.EQ, start, 0), map_(Fn.EQ, source, 0)
+    own_start, own_source = where(zero_start, 1, start), where(zero_source, 1, source)
+    rest = start.graph.add(
+        Primitive.LIBRARY, (own_start, positions, own_source), name="scatter_reduce", axis=axis, reduce="prod",
+        include_self=True, shape=start.shape, dtype=start.dtype,
+    )  # fmt: skip
+    zeros_at = cast(zero_start, start.dtype)
+    counted = (zeros_at, positions, cast(zero_source, start.dtype))
+    count = start.graph.add(Primitive.SCATTER, counted, axis=axis, reduce="add")
+
+    def others(own: Node, is_zero: Node, product_of: Node, zeros_of: Node) -> Node:
+        left = zeros_of - cast(is_zero, start.dtype)
+        return where(map_(Fn.EQ, left, 0), product_of / own, 0)
+
+    def gathered(value: Node) -> Node:
+        return value.graph.add(Primitive.GATHER, (value, positions), axis=axis)
+
+    return (
+        others(own_start, zero_start, rest, count),
+        others(own_source, zero_source, gathered(rest), gathered(count)),
+    )
+
+
+# --- special functions ------------------------------------------------------------------------------------------------
+
+
+def _erfcx(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return [grad * (node.inputs[0] * output * 2 - 2 / math.sqrt(math.pi))]
+
+
+def _log_ndtr(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    # the density over the distribution function: sqrt(2 / pi) / erfcx(-x / sqrt 2), which does not underflow
+    x = node.inputs[0]
+    return [grad * math.sqrt(2 / math.pi) / _routine("erfcx", (x * -math.sqrt(0.5),), x)]
+
+
+def _ndtri(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return [grad * (map_(Fn.EXP, output * output * 0.5) * math.sqrt(2 * math.pi))]
+
+
+def _zeta(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    x, q = node.inputs
+    return [_unknown(grad, "zeta"), grad * -x * _routine("zeta", (x + 1, q), x)]
+
+
+def _incomplete_gamma(name: str, sign: float) -> Rule:
+    def rule(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+        a, x = node.inputs
+        density = map_(Fn.EXP, (a - 1) * map_(Fn.LOG, x) - x - map_(Fn.LGAMMA, a))
+        return [_unknown(grad, f"{name}: input"), grad * density * sign]
+
+    return rule
+
+
+def _flat(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    """Of functions that have no gradient here, as in PyTorch."""
+    return [None] * len(node.inputs)
+
+
+# Their public functions give results that do not require gradients.
+UNDIFFERENTIATED = (
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_i0", "modified_bessel_i1",
+    "modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+    "spherical_bessel_j0", "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+    *[f"{prefix}chebyshev_polynomial_{kind}" for prefix in ("", "shifted_") for kind in "tuvw"],
+)  # fmt: skip
+
+LIBRARY_RULES: dict[str, Rule] = {
+    "erfcx": _erfcx,
+    "igamma": _incomplete_gamma("igamma", 1.0),
+    "igammac": _incomplete_gamma("igammac", -1.0),
+    "log_ndtr": _log_ndtr,
+    "ndtri": _ndtri,
+    "nearest_isometry": _nearest_isometry,
+    "scatter_reduce": _scatter_reduced,
+    "singular_values": _singular_values,
+    "singular_values_pull": _singular_values_pull,
+    "zeta": _zeta,
+    **dict.fromkeys(UNDIFFERENTIATED, _flat),
+}

@@ -1,0 +1,104 @@
+"""Numbers and matrices taken apart: routines of LIBRARY nodes on float64 arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Arrays = Sequence[np.ndarray]
+Attrs = Mapping[str, Any]
+
+
+def mantissa(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """What is left of a number when a power of two is taken out: in [1/2, 1); 0, infinity and NaN themselves."""
+    return np.frexp(arrays[0])[0]
+
+
+def exponent(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """The power of two that `mantissa` takes out."""
+    return np.where(np.isfinite(arrays[0]), np.frexp(arrays[0])[1], 0)
+
+
+def singular_values(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """From the largest to the smallest, of the matrices in the last two axes."""
+    return np.asarray(_finite_svd(arrays[0], False)[1])
+
+
+def _finite_svd(x: np.ndarray, vectors: bool) -> tuple[Any, Any, Any]:
+    if np.isfinite(x).all():
+        if vectors:
+            u, s, vh = np.linalg.svd(x, full_matrices=False)
+            return u, s, vh
+        return None, np.linalg.svd(x, compute_uv=False), None
+    raise RuntimeError("linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values.")
+
+
+def singular_values_pull(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """The gradient of a matrix from one of its singular values: U diag(g) V^H."""
+    u, _, vh = _finite_svd(arrays[0], True)
+    return (u * arrays[1][..., None, :]) @ vh
+
+
+def singular_diagonal(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """The diagonal of U^H G V: what a gradient G of U diag(g) V^H gives g."""
+    u, _, vh = _finite_svd(arrays[0], True)
+    return np.einsum("...ik,...ij,...kj->...k", np.conj(u), arrays[1], np.conj(vh))
+
+
+def singular_values_pull_again(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """What a gradient G of U diag(g) V^H gives the matrix, by the differentials of U and V. Infinite where values are equal."""
+    x, g, grad = arrays
+    u, s, vh = _finite_svd(x, True)
+    ut, v = np.swapaxes(u, -1, -2), np.swapaxes(vh, -1, -2)
+    rows, columns = s[..., :, None], s[..., None, :]
+    gap = columns * columns - rows * rows
+    gap[..., range(s.shape[-1]), range(s.shape[-1])] = np.inf
+    inner = ut @ grad @ v
+    by_u, by_v = inner * g[..., None, :] / gap, g[..., :, None] * inner / gap
+    core = by_u * columns + np.swapaxes(rows * by_u, -1, -2) - rows * by_v - np.swapaxes(by_v * columns, -1, -2)
+    ratio = (g / s)[..., None, :]
+    result = u @ core @ vh
+    result = result + ((grad @ v - u @ inner) * ratio) @ vh
+    return result + (u * ratio) @ (ut @ grad - inner @ vh)
+
+
+def nearest_isometry(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """U V^H of A = U diag(s) V^H."""
+    u, _, vh = _finite_svd(arrays[0], True)
+    return u @ vh
+
+
+def nearest_isometry_pull(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """The gradient of A from one of U V^H.
+
+    The differential is U [(X - X^H) / (s_i + s_j)] V^H with X = U^H dA V, and beside the square part
+    (1 - U U^H) dA V S^-1 V^H + U S^-1 U^H dA (1 - V V^H). As a map of dA it is its own adjoint.
+    """
+    x, grad = arrays
+    u, s, vh = _finite_svd(x, True)
+    uh, v = np.conj(np.swapaxes(u, -1, -2)), np.conj(np.swapaxes(vh, -1, -2))
+    inner = uh @ grad @ v
+    inner = inner - np.conj(np.swapaxes(inner, -1, -2))
+    result = u @ (inner / (s[..., :, None] + s[..., None, :])) @ vh
+    by_s = 1.0 / s
+    if x.shape[-2] > x.shape[-1]:
+        outside = grad - u @ (uh @ grad)
+        result = result + ((outside @ v) * by_s[..., None, :]) @ vh
+    elif x.shape[-2] < x.shape[-1]:
+        outside = grad - (grad @ v) @ vh
+        result = result + (u * by_s[..., None, :]) @ (uh @ outside)
+    return result
+
+
+ROUTINES: dict[str, Callable[[Arrays, Attrs], np.ndarray]] = {
+    "mantissa": mantissa,
+    "exponent": exponent,
+    "singular_values": singular_values,
+    "singular_values_pull": singular_values_pull,
+    "singular_diagonal": singular_diagonal,
+    "singular_values_pull_again": singular_values_pull_again,
+    "nearest_isometry": nearest_isometry,
+    "nearest_isometry_pull": nearest_isometry_pull,
+}
