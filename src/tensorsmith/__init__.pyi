@@ -24,9 +24,48 @@ from tensorsmith.data.serialization import save as save
 from tensorsmith import special as special
 from collections.abc import Sequence
 from tensorsmith.core.dtypes import DType
+from tensorsmith.ops.float_parts import Frexp
+from tensorsmith.ops.histograms import Histogram, HistogramDD
 from tensorsmith.ops.random import Generator
 from tensorsmith.ops.reduction_steps import MinMax, ValuesIndices
 from typing import Any
+def _chunk_cat(
+    tensors: Sequence[Tensor],
+    dim: builtins.int,
+    num_chunks: builtins.int,
+    *,
+    out: Any = None,
+) -> Tensor:
+    """Tensors cut into `num_chunks` chunks along dim, zeros behind the last; the k-th chunks of all in row k."""
+def _segment_reduce(
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: builtins.int = 0,
+    unsafe: builtins.bool = False,
+    initial: builtins.float | None = None,
+    out: Any = None,
+) -> Tensor:
+    """Runs of `axis`, given by their lengths or by where they start and end, reduced to one value each."""
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: builtins.int, input_dtype: DType) -> Tensor:
+    """The gradient of softmax's input, y (g - sum of g y along dim), from that of its result y; in `input_dtype`."""
+def _unsafe_masked_index(
+    input: Tensor,
+    mask: Tensor,
+    indices: Sequence[Tensor | None],
+    fill: builtins.float,
+) -> Tensor:
+    """input[indices] where the mask holds, else `fill`."""
+def _unsafe_masked_index_put_accumulate(
+    input: Tensor,
+    mask: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+) -> Tensor:
+    """A copy with values added at the indices where the mask holds."""
 def abs(input: Tensor, *, out: Any = None) -> Tensor:
     """abs(input): IEEE 754, one operation"""
 def absolute(input: Tensor, *, out: Any = None) -> Tensor:
@@ -397,6 +436,8 @@ def fmod(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """fmod(input, other): C99 fmod, exact"""
 def frac(input: Tensor, *, out: Any = None) -> Tensor:
     """What follows the point: x - trunc(x)."""
+def frexp(input: Tensor, *, out: Any = None) -> Frexp:
+    """The mantissa in [1/2, 1) and the int32 exponent of every element: x = mantissa * 2**exponent."""
 def full(
     size: Any,
     fill_value: Any,
@@ -440,6 +481,15 @@ def gt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """gt(input, other): IEEE 754, one operation"""
 def hardshrink(input: Tensor, lambd: builtins.float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], 0 inside."""
+def hash_tensor(
+    input: Tensor,
+    dim: Any = (),
+    *,
+    keepdim: builtins.bool = False,
+    mode: builtins.int = 0,
+    out: Any = None,
+) -> Tensor:
+    """The exclusive or of the elements' bits, over axes (all without `dim`), in uint64."""
 def heaviside(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """0 below zero, 1 above, and the second operand at zero."""
 def histc(
@@ -451,12 +501,36 @@ def histc(
     out: Any = None,
 ) -> Tensor:
     """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
+def histogram(
+    input: Tensor,
+    bins: Tensor | builtins.int = 100,
+    *,
+    range: Sequence[builtins.float] | None = None,
+    weight: Tensor | None = None,
+    density: builtins.bool = False,
+    out: Any = None,
+) -> Histogram:
+    """How many elements (or how much weight) each bin holds, and the edges of the bins."""
+def histogramdd(
+    input: Tensor,
+    bins: Any,
+    range: Sequence[builtins.float] | None = None,
+    weight: Tensor | None = None,
+    density: builtins.bool = False,
+) -> HistogramDD:
+    """The histogram of points: the last axis holds their coordinates."""
 def hsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the second axis."""
 def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the second axis (the first for vectors)."""
 def hypot(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """hypot(input, other): larger times sqrt(1 + ratio^2)"""
+def i0(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of order 0."""
+def igamma(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+    """The regularised lower incomplete gamma function P(input, other); differentiable in `other`."""
+def igammac(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+    """The regularised upper incomplete gamma function Q(input, other); differentiable in `other`."""
 def imag(input: Tensor) -> Tensor:
     """The imaginary part, over the same memory. Raises RuntimeError for a tensor that is not complex."""
 def index_add(
@@ -753,7 +827,7 @@ def norm(
     *,
     out: Any = None,
 ) -> Tensor:
-    """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2."""
+    """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2, "nuc" the sum of the singular values of two axes."""
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,
@@ -1016,6 +1090,19 @@ def searchsorted(
     out: Any = None,
 ) -> Tensor:
     """Where values would be put into a sorted last axis to keep it sorted: before equal elements, or after with `right`."""
+def segment_reduce(
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: builtins.int = 0,
+    unsafe: builtins.bool = False,
+    initial: builtins.float | None = None,
+    out: Any = None,
+) -> Tensor:
+    """Runs of `axis`, given by their lengths or by where they start and end, reduced to one value each."""
 def select(input: Tensor, dim: builtins.int, index: Any) -> Tensor:
     """One position of an axis, which is dropped."""
 def select_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:

@@ -13,6 +13,8 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The product of vectors, matrices, or batches of matrices (batch axes broadcast)."""
 def multi_dot(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """The product of several matrices (the first and last may be vectors), bracketed for the least work."""
+def svdvals(A: Tensor, *, driver: str | None = None, out: Any = None) -> Tensor:
+    """The singular values of the matrices in the last two axes, from the largest to the smallest."""
 def vector_norm(
     x: Tensor,
     ord: float = 2,

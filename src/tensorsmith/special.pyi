@@ -7,6 +7,24 @@ import numpy as np
 from tensorsmith.tensor.tensor import Tensor as Tensor
 from tensorsmith.core.dtypes import DType
 from typing import Any
+def airy_ai(input: Tensor, *, out: Any = None) -> Tensor:
+    """The Airy function Ai. float32 and float64; integers in the default dtype."""
+def bessel_j0(input: Tensor, *, out: Any = None) -> Tensor:
+    """The Bessel function of the first kind of order 0. float32 and float64; integers in the default dtype."""
+def bessel_j1(input: Tensor, *, out: Any = None) -> Tensor:
+    """The Bessel function of the first kind of order 1. float32 and float64; integers in the default dtype."""
+def bessel_y0(input: Tensor, *, out: Any = None) -> Tensor:
+    """The Bessel function of the second kind of order 0: -inf at 0, NaN below. float32 and float64; integers in the default dtype."""
+def bessel_y1(input: Tensor, *, out: Any = None) -> Tensor:
+    """The Bessel function of the second kind of order 1: -inf at 0, NaN below. float32 and float64; integers in the default dtype."""
+def chebyshev_polynomial_t(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Chebyshev polynomial of the first kind of degree n (a tensor or a number; 0 for a negative one)."""
+def chebyshev_polynomial_u(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Chebyshev polynomial of the second kind of degree n (a tensor or a number; 0 for a negative one)."""
+def chebyshev_polynomial_v(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Chebyshev polynomial of the third kind of degree n (a tensor or a number; 0 for a negative one)."""
+def chebyshev_polynomial_w(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Chebyshev polynomial of the fourth kind of degree n (a tensor or a number; 0 for a negative one)."""
 def digamma(input: Tensor, *, out: Any = None) -> Tensor:
     """digamma(input): recurrence and asymptotic series, A&S 6.3"""
 def entr(input: Tensor, *, out: Any = None) -> Tensor:
@@ -15,6 +33,8 @@ def erf(input: Tensor, *, out: Any = None) -> Tensor:
     """erf(input): minimax in two ranges"""
 def erfc(input: Tensor, *, out: Any = None) -> Tensor:
     """erfc(input): Cephes erfcf"""
+def erfcx(input: Tensor, *, out: Any = None) -> Tensor:
+    """exp(x**2) erfc(x), which does not underflow. float32 and float64; integers in the default dtype."""
 def erfinv(input: Tensor, *, out: Any = None) -> Tensor:
     """erfinv(input): M. Giles, GPU Gems 4 (2012)"""
 def exp2(input: Tensor, *, out: Any = None) -> Tensor:
@@ -23,31 +43,79 @@ def expit(input: Tensor, *, out: Any = None) -> Tensor:
     """sigmoid(input): exp of -|x|, never overflowing"""
 def expm1(input: Tensor, *, out: Any = None) -> Tensor:
     """expm1(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
+def gammainc(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+    """The regularised lower incomplete gamma function P(input, other); differentiable in `other`."""
+def gammaincc(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+    """The regularised upper incomplete gamma function Q(input, other); differentiable in `other`."""
 def gammaln(input: Tensor, *, out: Any = None) -> Tensor:
     """lgamma(input): Lanczos; reflection below 1/2"""
+def hermite_polynomial_h(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The physicists' Hermite polynomial of degree n (a tensor or a number; 0 for a negative one)."""
+def hermite_polynomial_he(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The probabilists' Hermite polynomial of degree n (a tensor or a number; 0 for a negative one)."""
+def i0(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of order 0."""
+def i0e(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of order 0, times exp(-|x|)."""
+def i1(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of order 1."""
+def i1e(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of order 1, times exp(-|x|)."""
+def laguerre_polynomial_l(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Laguerre polynomial of degree n (a tensor or a number; 0 for a negative one)."""
+def legendre_polynomial_p(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Legendre polynomial of degree n (a tensor or a number; 0 for a negative one)."""
 def log1p(input: Tensor, *, out: Any = None) -> Tensor:
     """log1p(input): log with the rounding of 1 + x corrected"""
+def log_ndtr(input: Tensor, *, out: Any = None) -> Tensor:
+    """The logarithm of the normal distribution function. float32 and float64; integers in the default dtype."""
 def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
 def logit(input: Tensor, eps: float | None = None, *, out: Any = None) -> Tensor:
     """log(x / (1 - x)), with x first moved into [eps, 1 - eps] where eps is given."""
 def logsumexp(input: Tensor, dim: Any, keepdim: bool = False, *, out: Any = None) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
+def modified_bessel_i0(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of the first kind of order 0. float32 and float64; integers in the default dtype."""
+def modified_bessel_i1(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of the first kind of order 1. float32 and float64; integers in the default dtype."""
+def modified_bessel_k0(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of the second kind of order 0: inf at 0, NaN below. float32 and float64; integers in the default dtype."""
+def modified_bessel_k1(input: Tensor, *, out: Any = None) -> Tensor:
+    """The modified Bessel function of the second kind of order 1: inf at 0, NaN below. float32 and float64; integers in the default dtype."""
 def multigammaln(input: Tensor, p: int, *, out: Any = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
 def ndtr(input: Tensor, *, out: Any = None) -> Tensor:
     """The normal distribution function."""
+def ndtri(input: Tensor, *, out: Any = None) -> Tensor:
+    """The inverse of the normal distribution function: NaN outside [0, 1]. float32 and float64; integers in the default dtype."""
 def polygamma(n: int, input: Tensor, *, out: Any = None) -> Tensor:
     """The n-th derivative of digamma."""
 def psi(input: Tensor, *, out: Any = None) -> Tensor:
     """digamma(input): recurrence and asymptotic series, A&S 6.3"""
 def round(input: Tensor, *, decimals: int = 0, out: Any = None) -> Tensor:
     """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
+def scaled_modified_bessel_k0(input: Tensor, *, out: Any = None) -> Tensor:
+    """exp(x) times the modified Bessel function of the second kind of order 0. float32 and float64; integers in the default dtype."""
+def scaled_modified_bessel_k1(input: Tensor, *, out: Any = None) -> Tensor:
+    """exp(x) times the modified Bessel function of the second kind of order 1. float32 and float64; integers in the default dtype."""
+def shifted_chebyshev_polynomial_t(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Chebyshev polynomial of the first kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
+def shifted_chebyshev_polynomial_u(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Chebyshev polynomial of the second kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
+def shifted_chebyshev_polynomial_v(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Chebyshev polynomial of the third kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
+def shifted_chebyshev_polynomial_w(input: Any, n: Any, *, out: Any = None) -> Tensor:
+    """The Chebyshev polynomial of the fourth kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
 def sinc(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
 def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     """e**x along dim, divided by its sum."""
+def spherical_bessel_j0(input: Tensor, *, out: Any = None) -> Tensor:
+    """sin(x) / x: the spherical Bessel function of order 0. float32 and float64; integers in the default dtype."""
 def xlog1py(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """x log(1 + y), 0 where x is 0."""
 def xlogy(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """x log(y), 0 where x is 0."""
+def zeta(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+    """Hurwitz' zeta function: the sum of (other + k)**-input over k >= 0."""

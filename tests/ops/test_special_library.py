@@ -1,4 +1,4 @@
-"""Special functions: PyTorch in float32, and in float64 the identities that bind them, which PyTorch's Bessel functions miss."""
+"""Special functions: PyTorch in float32, and in float64 the identities that bind them, which PyTorch's Bessel misses."""
 
 import math
 
@@ -9,9 +9,9 @@ import torch
 import tensorsmith as ts
 
 ONE = [
-    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "erfcx", "i0e", "i1", "i1e", "log_ndtr", "modified_bessel_i0",
-    "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "ndtri", "scaled_modified_bessel_k0",
-    "scaled_modified_bessel_k1", "spherical_bessel_j0",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "erfcx", "i0e", "i1", "i1e", "log_ndtr",
+    "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "ndtri",
+    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0",
 ]  # fmt: skip
 TWO = [
     *[f"{prefix}chebyshev_polynomial_{kind}" for prefix in ("", "shifted_") for kind in "tuvw"], "hermite_polynomial_h",

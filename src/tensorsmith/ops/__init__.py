@@ -2,17 +2,15 @@
 
 Each family of the table of operators (`registry.py`) and the files it is in:
 
-    pointwise       pointwise (one operator a row of the scalar table), pointwise_composites, special_functions, bessel,
-                    special_library, float_parts
+    pointwise       pointwise (a row each), pointwise_composites, special_functions, special_library, bessel, float_parts
     comparing       comparing
     complex         complex_numbers
     selecting       selecting
-    reductions      reductions, extremes, moments, scans, segments; what they share: reduction_steps
+    reductions      reductions, extremes, moments, scans, segments, float_parts; what they share: reduction_steps
     statistics      statistics, histograms
     sorting         sorting
     matmul          matmul, contraction, singular_values
-    indexing        indexing, index_steps, gathering, scattering, taking, positions, masked_indexing;
-                    `indexing` says what is in which
+    indexing        indexing (which says more), index_steps, gathering, scattering, taking, positions, masked_indexing
     views           views, splitting, transposing, view_copies, views_in_place; the operators they call: view_operators
     joining         joining, arranging, padding
     creation        creation, new_tensors

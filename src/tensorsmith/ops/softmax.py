@@ -87,10 +87,10 @@ def _softmin_gradient(
     return [-part for part in _softmax_gradient(inputs, outputs, grads, dim, dtype)]
 
 
-def _pulled(grad: Node, y: Node, dim: int, dtype: DType) -> Node:
+def _pulled(grad: Node, y: Node, dim: int, dtype: DType | None) -> Node:
     wide, g, axis = _rows(y, grad, dim)
     found = wide * (g - build.reduce(g * wide, "sum", (axis,), keepdim=True))
-    return build.cast(build.reshape(found, y.shape), dtype)
+    return build.cast(build.reshape(found, y.shape), dtype or y.dtype)
 
 
 SOFTMAX = Operator("softmax", _softmax, _softmax_gradient)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from tensorsmith.autograd.backward import GradientEdge
 from tensorsmith.autograd.hooks import RemovableHandle
 from tensorsmith.autograd.node import Node
+from tensorsmith.ops.float_parts import Frexp
+from tensorsmith.ops.histograms import Histogram
 from tensorsmith.ops.random import Generator
 from tensorsmith.ops.reduction_steps import MinMax, ValuesIndices
 
@@ -479,6 +481,8 @@ class Tensor:
     def frac(self) -> Tensor:
         """What follows the point: x - trunc(x)."""
     def frac_(self) -> Tensor: ...
+    def frexp(self, *, out: Any = None) -> Frexp:
+        """The mantissa in [1/2, 1) and the int32 exponent of every element: x = mantissa * 2**exponent."""
     def gather(
         self,
         dim: builtins.int,
@@ -516,6 +520,15 @@ class Tensor:
         """In float16; the tensor itself where it is that already."""
     def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
         """x outside [-lambd, lambd], 0 inside."""
+    def hash_tensor(
+        self,
+        dim: Any = (),
+        *,
+        keepdim: builtins.bool = False,
+        mode: builtins.int = 0,
+        out: Any = None,
+    ) -> Tensor:
+        """The exclusive or of the elements' bits, over axes (all without `dim`), in uint64."""
     def heaviside(self, other: Any, *, out: Any = None) -> Tensor:
         """0 below zero, 1 above, and the second operand at zero."""
     def heaviside_(self, other: Any) -> Tensor: ...
@@ -528,11 +541,30 @@ class Tensor:
         out: Any = None,
     ) -> Tensor:
         """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
+    def histogram(
+        self,
+        bins: Tensor | builtins.int = 100,
+        *,
+        range: Sequence[builtins.float] | None = None,
+        weight: Tensor | None = None,
+        density: builtins.bool = False,
+        out: Any = None,
+    ) -> Histogram:
+        """How many elements (or how much weight) each bin holds, and the edges of the bins."""
     def hsplit(self, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
         """Parts along the second axis."""
     def hypot(self, other: Any) -> Tensor:
         """hypot(input, other): larger times sqrt(1 + ratio^2)"""
     def hypot_(self, other: Any) -> Tensor: ...
+    def i0(self) -> Tensor:
+        """The modified Bessel function of order 0."""
+    def i0_(self) -> Tensor: ...
+    def igamma(self, other: Tensor, *, out: Any = None) -> Tensor:
+        """The regularised lower incomplete gamma function P(input, other); differentiable in `other`."""
+    def igamma_(self, other: Any) -> Tensor: ...
+    def igammac(self, other: Tensor, *, out: Any = None) -> Tensor:
+        """The regularised upper incomplete gamma function Q(input, other); differentiable in `other`."""
+    def igammac_(self, other: Any) -> Tensor: ...
     @property
     def imag(self) -> Tensor: ...
     @imag.setter
@@ -883,7 +915,7 @@ class Tensor:
         *,
         out: Any = None,
     ) -> Tensor:
-        """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2."""
+        """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2, "nuc" the sum of the singular values of two axes."""
     def normal_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the normal distribution (mean, std) over this tensor."""
     def not_equal(self, other: Any) -> Tensor:

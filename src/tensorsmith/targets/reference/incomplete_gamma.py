@@ -9,6 +9,7 @@ exp(-a (m - log(1 + m))), m = (x - a) / a, so that large a does not cancel. Erro
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -117,11 +118,11 @@ def _both(a: np.ndarray, x: np.ndarray, upper: bool) -> np.ndarray:
     small = inside & (x <= 1.1) & (x >= a * 0.9) & upper
     inside &= ~small
     beyond = (x >= a) & (x > 1.1)
-    regions = [  # where, how, and whether that gives Q
+    regions: list[tuple[np.ndarray, Callable[..., np.ndarray], np.ndarray]] = [  # where, how, and whether that gives Q
         (near, _tail, x > a - 1),
-        (small, _small_upper, np.True_),
-        (inside & beyond, _fraction, np.True_),
-        (inside & ~beyond, _series, np.False_),
+        (small, _small_upper, np.array(True)),
+        (inside & beyond, _fraction, np.array(True)),
+        (inside & ~beyond, _series, np.array(False)),
     ]
     for where, function, gives_upper in regions:
         if where.any():
