@@ -122,3 +122,12 @@ def test_dtypes():
     with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
         ts.igamma(ts.tensor([1]), ts.tensor([1]))
     assert ts.special.entr(ts.tensor([0.5]).half()).dtype is ts.float16
+
+
+def test_batches():
+    rows = ts.linspace(0.1, 0.9, 5).reshape(5, 1)
+    for name in ("erfcx", "log_ndtr", "ndtri", "i0e", "bessel_j0"):
+        function = getattr(ts.special, name)
+        np.testing.assert_allclose(ts.func.vmap(function)(rows).numpy(), function(rows).numpy())
+    matrices = ts.tensor(np.random.default_rng(0).standard_normal((3, 4, 2)))
+    np.testing.assert_allclose(ts.func.vmap(ts.linalg.svdvals)(matrices).numpy(), ts.linalg.svdvals(matrices).numpy())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tensorsmith.ir.build import broadcast_to, concat, permute, reshape, slice_
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
+from tensorsmith.ir.library_gradients import POINTWISE
 
 # rule(node of one example, operands, which of them have the batch axis, extent) -> node with the batch axis
 Rule = Callable[[Node, Sequence[Node], Sequence[bool], int], Node]
@@ -169,6 +170,12 @@ def _library_axis(node: Node, operands: Sequence[Node], batched: Sequence[bool],
     return operands[0].graph.add(Primitive.LIBRARY, _all(operands, batched, extent), **attrs)
 
 
+def _library_leading(node: Node, operands: Sequence[Node], batched: Sequence[bool], extent: int) -> Node:
+    """A routine of elements, or of the matrices in the last axes."""
+    attrs = {**node.attrs, "shape": (extent, *node.shape)}
+    return operands[0].graph.add(Primitive.LIBRARY, _all(operands, batched, extent), **attrs)
+
+
 def _searchsorted(node: Node, operands: Sequence[Node], batched: Sequence[bool], extent: int) -> Node:
     """Rows of values in rows of sequences; one sequence serves values of any shape."""
     sequence, values = operands
@@ -224,6 +231,7 @@ RULES: dict[Primitive, Rule] = {
 SOURCES = frozenset({Primitive.INPUT, Primitive.CONST, Primitive.IOTA})
 
 LIBRARY_RULES: dict[str, Rule] = {
+    **dict.fromkeys(POINTWISE | {"exponent", "mantissa", "nearest_isometry", "singular_values"}, _library_leading),
     "argsort": _library_axis,
     "scatter_reduce": _library_axis,
     "searchsorted": _searchsorted,

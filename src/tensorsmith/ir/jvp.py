@@ -15,6 +15,7 @@ from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.ir.build import as_value, broadcast_to, cast, concat, conj, full, map_, reduce, slice_, where, wide
 from tensorsmith.ir.gradients import prefix_recurrence, products_of_others, record_holder, zeros
 from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into, replay, touches_complex
+from tensorsmith.ir.library_gradients import tangent as library_tangent
 from tensorsmith.ir.vjp import Override, Saved, cut, see_through_views, vjp
 from tensorsmith.scalar.table import TABLE, Fn
 
@@ -233,10 +234,6 @@ def _scan(node: Node, output: Node, tangents: Tangents) -> Node | None:
     raise NotImplementedError(f"scan: the tangent of kind {kind!r}")
 
 
-def _library(node: Node, output: Node, tangents: Tangents) -> Node | None:
-    raise NotImplementedError(f"library routine {node.attrs['name']!r} has no tangent rule")
-
-
 RULES: dict[Primitive, Rule] = {
     Primitive.MAP: _map,
     Primitive.CAST: _cast,
@@ -259,7 +256,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.GATHER: _itself,
     Primitive.SCATTER: _written,
     Primitive.PUT: _written,
-    Primitive.LIBRARY: _library,
+    Primitive.LIBRARY: library_tangent,
 }
 
 

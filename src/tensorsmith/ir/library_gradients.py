@@ -138,3 +138,22 @@ LIBRARY_RULES: dict[str, Rule] = {
     "zeta": _zeta,
     **dict.fromkeys(UNDIFFERENTIATED, _flat),
 }
+
+# Routines of element by element: what one multiplies a gradient by is also what it multiplies a tangent by.
+POINTWISE = frozenset({"erfcx", "igamma", "igammac", "log_ndtr", "ndtri", "zeta", *UNDIFFERENTIATED})
+
+
+def tangent(node: Node, output: Node, tangents: Sequence[Node | None]) -> Node | None:
+    """The tangent of a routine's result from those of its inputs; None where it does not move."""
+    name = node.attrs["name"]
+    if name == "singular_values":
+        assert tangents[0] is not None
+        return _routine("singular_diagonal", (node.inputs[0], tangents[0]), output)
+    if name not in POINTWISE:
+        raise NotImplementedError(f"library routine {name!r} has no tangent rule")
+    total: Node | None = None
+    for number, given in enumerate(tangents):
+        part = LIBRARY_RULES[name](node, output, given)[number] if given is not None else None
+        if part is not None:
+            total = part if total is None else total + part
+    return total
