@@ -123,6 +123,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "tensordot": [Sample((MATRIX, Data((5, 4))), {"of_a": (1,), "of_b": (1,)})],
     "linalg_cross": [Sample((Data((3, 4)), Data((3, 4))), {"axis": 0})],
     "full": [Sample((2.5,), {"shape": (3, 4), "dtype": ts.float32})],
+    "first_counters": [Sample((5,), {"extents": (2, 3), "stride": 4})],
     "arange": [Sample((1, 2), {"length": 5, "dtype": ts.int64}), Sample((0.5, 0.25), {"length": 5, "dtype": ts.float32})],
     "linspace": [Sample((0.5, 2.0), {"steps": 7, "dtype": ts.float64})],
     "eye": [Sample((1,), {"n": 3, "m": 5, "dtype": ts.float32})],

@@ -28,6 +28,7 @@ class BatchedOperation(Operation):
         # Elementwise results take the operands' order of axes only where their axes stand under each other.
         self.pointwise = single.operation.pointwise and all(batched) and len(ranks) == 1
         self.fresh = single.operation.fresh or not all([_depends(node, batched) for node in single.graph.outputs])
+        self.derived_tangent = single.operation.derived_tangent
         self.inplace: dict[tuple, Any] = {}  # by what is written: the operation that writes over operands
         self._program = Program(self, self.graph, {}, single.name)
 
