@@ -184,6 +184,13 @@ class Function:
 
     vjp = backward
 
+    generate_vmap_rule = False  # whether `forward` and `backward` may be run under vmap themselves
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple[Any, Any]:
+        """(results, out_dims) for a batch: `info.batch_size` examples along axis `in_dims[i]` of argument i (None: shared)."""
+        raise NotImplementedError("implement the vmap staticmethod to use the custom autograd.Function with vmap")
+
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` on the arguments and record the call."""
@@ -192,12 +199,29 @@ class Function:
             args = _with_defaults(cls.forward, args, kwargs)
         elif kwargs:
             raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments")
+        if modes.tracer is not None:
+            found = modes.tracer.call_function(cls, args)
+            if found is not NotImplemented:
+                return found
+        if separate:
+            return cls._recorded(args, lambda node: cls.forward(*args), lambda t: True)
+        return cls._recorded(args, lambda node: cls.forward(node, *args), lambda t: True)
+
+    @classmethod
+    def _recorded(
+        cls, args: tuple, run: Callable[[FunctionNode], Any], counts: Callable[[Tensor], bool]
+    ) -> Any:
+        """The results of `run(node)` as outputs of a node of this Function.
+
+        counts: whether a tracked argument is one that this node is for (a function transform records its own wrappers)
+        """
+        separate = cls.setup_context is not Function.setup_context
         positions = tuple([i for i, a in enumerate(args) if isinstance(a, Tensor)])
         tensors = [args[i] for i in positions]
         node: FunctionNode = cls._node_cls.__new__(cls._node_cls)
-        node.needs_input_grad = tuple([isinstance(a, Tensor) and a.layout.tracked for a in args])
+        node.needs_input_grad = tuple([isinstance(a, Tensor) and a.layout.tracked and counts(a) for a in args])
         recorded = modes.grad and True in node.needs_input_grad
-        node.edges = tuple([gradient_edge(t) for t in tensors]) if recorded else ()
+        node.edges = tuple([gradient_edge(t) if counts(t) else None for t in tensors]) if recorded else ()
         node.sequence = next(_sequence)
         node.attached = None
         node.positions = positions
@@ -207,11 +231,9 @@ class Function:
 
         before, modes.grad = modes.grad, False
         try:
+            result = run(node)
             if separate:
-                result = cls.forward(*args)
                 cls.setup_context(node, args, result)
-            else:
-                result = cls.forward(node, *args)
         finally:
             modes.grad = before
         many = isinstance(result, tuple)
@@ -300,9 +322,8 @@ def _fresh_output(tensor: Tensor, inputs: list[Tensor], is_input: bool, foreign:
     shared = is_input or any(t.storage is tensor.storage for t in inputs)
     if shared:  # a view, which nobody may write to in place: the node hides how it came about
         source = tensor if is_input else next(t for t in inputs if t.storage is tensor.storage)
-        view = make_view(source, tensor.layout.with_tracking(False), 0)
-        view.ptr = tensor.ptr
-        return view
+        offset = (tensor.ptr - source.ptr) // tensor.layout.dtype.itemsize
+        return make_view(source, tensor.layout.with_tracking(False), offset)
     if foreign:
         return alias_of(tensor, False)
     tensor.base = None  # a view of something that only `forward` saw

@@ -177,6 +177,10 @@ class Tracer:
         self.drawn.setdefault(generator, generator.offset)
         return self.host(lambda: generator.key), self.host(lambda: generator._advance(count))
 
+    def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
+        """A custom `autograd.Function` is traced like anything else."""
+        return NotImplemented
+
     def note_module(self, module: Any) -> None:
         """A module is called: what is traced holds for its mode and what it holds now."""
         self.modules.append((module, module_state(module)))
@@ -285,6 +289,10 @@ class Tracer:
             f"compile: {what} needs the value of a tensor while the function is traced. Keep the computation on tensors "
             "(ts.where instead of an if), move this line outside of the compiled function, or do not compile it."
         )
+
+    def hides(self, tensor: Tensor) -> bool:
+        """Whether there are no values to print."""
+        return True
 
     def detach(self, tensor: Tensor) -> Tensor:
         """An untracked tensor over the same storage."""

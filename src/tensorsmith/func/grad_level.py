@@ -13,6 +13,7 @@ from tensorsmith.autograd.node import Edge, gradient_edge
 from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry
 from tensorsmith.eager.operator import Operation
 from tensorsmith.eager.record import recorder
+from tensorsmith.func.custom import need_setup_context
 from tensorsmith.func.levels import Level
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
@@ -83,6 +84,33 @@ class GradLevel(Level):
         kinds = self.kinds(operands)
         check_operands(operation, kinds, attrs)
         return recording_entry(operation, kinds, attrs, write)(*operands)
+
+    def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
+        need_setup_context(function)
+        mode = modes.grad
+
+        def run(node: Any) -> Any:
+            lowered = [self.lower(x) for x in arguments]
+            inside, modes.grad = modes.grad, mode and self.outer_grad
+            try:
+                results = function.apply(*lowered)
+            finally:
+                modes.grad = inside
+            many = isinstance(results, tuple)
+            given = {id(x): original for x, original in zip(lowered, arguments)}
+            found = []
+            for x in results if many else (results,):
+                if id(x) in given and x.__class__ is Tensor:  # written over, and marked dirty
+                    found.append(given[id(x)])
+                else:
+                    found.append(self.wrap(x, arguments) if isinstance(x, Tensor) else x)
+            return tuple(found) if many else found[0]
+
+        modes.grad = mode and not self.pulling
+        try:
+            return function._recorded(tuple(arguments), run, self.owns)
+        finally:
+            modes.grad = mode
 
     def adopt(self, target: Tensor) -> None:
         """Make a tensor from outside that is about to be written a wrapper of this level, with the one it is a view of."""

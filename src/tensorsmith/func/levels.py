@@ -134,6 +134,15 @@ class Level:
         """An untracked wrapper over what is below, detached."""
         return self.wrap(self.lower(wrapper).detach())
 
+    def blank(
+        self, wrapper: Tensor, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None
+    ) -> Tensor:
+        """A new tensor to be written, made after a wrapper."""
+        below = self.lower(wrapper)
+        if below.layout.level is not None:
+            return below.layout.level.blank(below, dtype, shape, strides)
+        return self.stack.blank(dtype, shape, strides)
+
     def readable(self, wrapper: Tensor, what: str) -> Tensor:
         """The tensor whose memory holds the values of a wrapper. RuntimeError where there is no one value."""
         return self.lower(wrapper)
@@ -223,6 +232,10 @@ class LevelStack:
         tensor = readable(tensor, what)
         if self.before is not None:
             self.before.refuse(tensor, what)
+
+    def hides(self, tensor: Tensor) -> bool:
+        """Whether a tensor that is no wrapper has no values to print."""
+        return self.before is not None and self.before.hides(tensor)
 
     def detach(self, tensor: Tensor) -> Tensor:
         """An untracked tensor over the same memory, at every level."""

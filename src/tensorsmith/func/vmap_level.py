@@ -13,7 +13,10 @@ from tensorsmith.core.layout import Layout, LevelLayout, layout_of
 from tensorsmith.eager.batched import batched_operation
 from tensorsmith.eager.inplace import InplaceOperation, check_operands
 from tensorsmith.eager.operator import Operation
+from tensorsmith.func.custom import Mapped, Mapping, VmapInfo, need_setup_context, vmap_rule
 from tensorsmith.func.levels import Level
+from tensorsmith.func.trees import broadcast, flatten, unflatten
+from tensorsmith.ops.transposing import movedim
 from tensorsmith.tensor.tensor import Tensor
 
 _UNBATCHED_TARGET = (
@@ -49,6 +52,12 @@ class VmapLevel(Level):
             )
         return layout_of(layout.dtype, (self.extent, *layout.shape), (step, *layout.strides))
 
+    def blank(
+        self, wrapper: Tensor, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None
+    ) -> Tensor:
+        one = layout_of(dtype, shape, strides)
+        return self.wrap(super().blank(wrapper, dtype, (self.extent, *shape), (max(one.extent, 1), *one.strides)))
+
     def readable(self, wrapper: Tensor, what: str) -> Tensor:
         if what in ("item()", "bool()"):
             raise RuntimeError(
@@ -63,7 +72,7 @@ class VmapLevel(Level):
 
     def abandon(self, wrapper: Tensor) -> None:
         wrapper.__dict__.pop("below")
-        wrapper.layout = _ESCAPED  # type: ignore[assignment]
+        wrapper.layout = _ESCAPED
 
     def check_randomness(self) -> None:
         """Refuse random numbers where it was not said what they are to be."""
@@ -90,15 +99,45 @@ class VmapLevel(Level):
         targets = tuple([operands[i] for i in operation.writes])
         return targets[0] if len(targets) == 1 else targets
 
+    def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
+        need_setup_context(function)
+        in_dims = tuple([0 if self.owns(x) else None for x in arguments])
+        lowered = [self.lower(x) for x in arguments]
+        rule = vmap_rule(function)
+        if rule is None:
+            return self.rewrapped(Mapped.apply(Mapping(function, in_dims, self.extent, self.randomness), *lowered), 0)
+        results, out_dims = rule(VmapInfo(self.extent, self.randomness), in_dims, *lowered)
+        return self.rewrapped(results, out_dims)
 
-class _Escaped:
+    def rewrapped(self, results: Any, dims: Any) -> Any:
+        """Wrappers over results whose batch axis is where `dims` says."""
+        leaves, spec = flatten(results)
+        axes = broadcast(dims, spec)
+        if axes is None:
+            raise RuntimeError(f"vmap: out_dims {dims!r} does not fit the results of the vmap staticmethod")
+        found = [
+            x if axis is None or not isinstance(x, Tensor) else self.wrap(movedim(x, axis, 0)) for x, axis in zip(leaves, axes)
+        ]
+        return unflatten(found, spec)
+
+
+class _Escaped(Layout):
     """What the layout of a wrapper becomes when its vmap is over."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(
-            "vmap: a tensor of the function under vmap is used after the vmap is over. It stood for one example while the "
-            "function ran: return it from the function instead."
-        )
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
 
 
+def _is_over(self: Layout) -> Any:
+    raise RuntimeError(
+        "vmap: a tensor of the function under vmap is used after the vmap is over. It stood for one example while the function "
+        "ran: return it from the function instead."
+    )
+
+
+for _name in (*Layout.__slots__, "level"):
+    if not _name.startswith("__"):
+        setattr(_Escaped, _name, property(_is_over))
 _ESCAPED = _Escaped()

@@ -102,8 +102,15 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return make_tensor(layout, Storage.foreign(ptr, layout.extent * dtype.itemsize, array), ptr)
 
 
-def blank_tensor(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
-    """A new tensor to be written by operators; while a function is traced, one without memory like every other result."""
+def blank_tensor(
+    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, like: Tensor | None = None
+) -> Tensor:
+    """A new tensor to be written by operators; while a function is traced, one without memory like every other result.
+
+    like: the tensor it is made after; where that stands for one example of a vmap, so does the new one
+    """
+    if like is not None and like.layout.level is not None:
+        return like.layout.level.blank(like, dtype, shape, strides)
     if modes.tracer is not None:
         return modes.tracer.blank(dtype, shape, strides)
     return empty_tensor(dtype, shape, strides)
@@ -308,7 +315,7 @@ def _like(name: str, value: Any) -> None:
     ) -> Tensor:  # fmt: skip
         check_device(device)
         strides = _like_strides(input)
-        result = blank_tensor(dtype or input.dtype, input.layout.shape, strides)
+        result = blank_tensor(dtype or input.dtype, input.layout.shape, strides, input)
         if value is not None:
             result.fill_(value)
         return _finish(result, requires_grad)
@@ -336,7 +343,7 @@ def full_like(
 ) -> Tensor:  # fmt: skip
     """A tensor like another, filled with one value."""
     check_device(device)
-    result = blank_tensor(dtype or input.dtype, input.layout.shape, _like_strides(input))
+    result = blank_tensor(dtype or input.dtype, input.layout.shape, _like_strides(input), input)
     result.fill_(fill_value)
     return _finish(result, requires_grad)
 

@@ -88,7 +88,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if training and not inplace and p != 0.0:
         entry = FAST.get((DROPOUT, input.layout, int, int, ("p", p), ("channels", False)))
         if entry is not None:
-            return entry(input, *draw(input.layout.numel))
+            key, offset = draw(input.layout.numel)
+            if offset.__class__ is int:  # under vmap it may be another number for every example
+                return entry(input, key, offset)
+            return DROPOUT(input, key, offset, p=p, channels=False)
     return _run(DROPOUT, _dropout_in_place, input, p, training, inplace, False)
 
 

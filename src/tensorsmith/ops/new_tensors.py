@@ -14,11 +14,13 @@ from tensorsmith.ops.registry import TABLE, method, need_tensor, public
 from tensorsmith.tensor.tensor import Tensor
 
 
-def _new(name: str, make: Any) -> None:
+def _new(name: str, make: Any, value: int | None) -> None:
     def function(
         self: Tensor, *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
         layout: Any = None, pin_memory: bool = False,
     ) -> Tensor:  # fmt: skip
+        if self.layout.level is not None:
+            return _after(self, shape_of(name, size), value, dtype, requires_grad)
         return make(*size, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad)
 
     function.__name__ = function.__qualname__ = "new_" + name
@@ -26,8 +28,16 @@ def _new(name: str, make: Any) -> None:
     setattr(Tensor, "new_" + name, function)
 
 
-for _name in ("zeros", "ones", "empty"):
-    _new(_name, getattr(creation, _name))
+for _name, _value in {"zeros": 0, "ones": 1, "empty": None}.items():
+    _new(_name, getattr(creation, _name), _value)
+
+
+def _after(source: Tensor, shape: tuple[int, ...], value: Any, dtype: DType | None, requires_grad: bool) -> Tensor:
+    """A tensor after one that a function transform is at: under vmap, one for every example."""
+    result = creation.blank_tensor(dtype or source.layout.dtype, shape, None, source)
+    if value is not None:
+        result.fill_(value)
+    return result.requires_grad_(True) if requires_grad else result
 
 
 @method()
@@ -36,6 +46,8 @@ def new_full(
     requires_grad: bool = False, layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of one value in the dtype of this tensor."""
+    if self.layout.level is not None:
+        return _after(self, shape_of("full", (tuple(size),)), fill_value, dtype, requires_grad)
     return creation.full(size, fill_value, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad)
 
 

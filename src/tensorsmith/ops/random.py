@@ -311,6 +311,8 @@ def randperm(
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     words = randint(0, 1 << 62, (n,), generator=generator)
+    if words.layout.level is not None:  # an order for every example of a vmap
+        return words.argsort(stable=True).to(dtype or int64)  # type: ignore[attr-defined]
     return copy_array(np.argsort(array_of(words), kind="stable").astype((dtype or int64).numpy))
 
 
@@ -420,8 +422,12 @@ inplace_method("random", random_)
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:  # noqa: A002
     """1 with the probability that `input` holds (or `p`), else 0."""
     source = need_tensor("bernoulli", input)
+    probability = source.detach() if p is None else p
     result = source.detach().clone()
-    return result.bernoulli_(source.detach() if p is None else p, generator=generator)
+    if modes.tracer is not None:  # a new tensor rather than a write: under vmap the draws may be one for every example
+        key, offset = draw(result.layout.numel * words_of(result.dtype), generator)
+        return _inplace["bernoulli"].operator(result, key, offset, probability)
+    return result.bernoulli_(probability, generator=generator)
 
 
 @public("random", method=False, differentiable=False)

@@ -159,7 +159,11 @@ def values_of(x: Tensor) -> np.ndarray:
 
 def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:
     """The text of a tensor: values, then size, dtype, and where its gradient comes from, as far as they are not the usual."""
-    if modes.tracer is not None:
+    level = x.layout.level
+    if level is not None:  # a function transform's wrapper
+        text = format_tensor(level.lower(x)).replace("\n", "\n    ")
+        return f"{level.title}(lvl={level.depth}, value=\n    {text}\n)"
+    if modes.tracer is not None and modes.tracer.hides(x):
         return f"{prefix}..., size={tuple(x.layout.shape)}, dtype={x.layout.dtype!r})"
     dtype, suffixes = x.layout.dtype, []
     default = get_default_dtype()
