@@ -55,8 +55,7 @@ IN_PLACE = {
 
 PROGRAMS = {
     "one": lambda lib: mapped(lib, lambda x: x.sum(0) * 2, (4, 3, 2)),
-    "in_dims": lambda lib: mapped(lib, lambda x, y: x @ y, (3, 4), (4, 2), in_dims=(1, None)) if False else mapped(
-        lib, lambda x, y: x @ y, (3, 4), (3, 2), in_dims=(1, None)),
+    "in_dims": lambda lib: mapped(lib, lambda x, y: x @ y, (3, 4), (3, 2), in_dims=(1, None)),
     "negative in_dims": lambda lib: mapped(lib, lambda x, y: x * y, (3, 4), (4, 3), in_dims=(-1, 0)),
     "out_dims": lambda lib: mapped(lib, lambda x: (x, x.sum()), (4, 3, 2), out_dims=(1, 0)),
     "negative out_dims": lambda lib: mapped(lib, lambda x: x, (4, 3, 2), out_dims=-1),
@@ -76,8 +75,8 @@ PROGRAMS = {
         lambda x: lib.func.vmap(lambda y: (x * y).sum())(tensors(lib, (5, 3))[0])
     )(*tensors(lib, (4, 3))),
     "chunks": lambda lib: mapped(lib, lambda x: x.exp(), (5, 3), chunk_size=2),
-    "chunks of size one, dims": lambda lib: mapped(lib, lambda x, y: (x * y, x), (3, 4), (3,), in_dims=(1, None), out_dims=(1, 0),
-                                                   chunk_size=1),
+    "chunks of size one, dims": lambda lib: mapped(lib, lambda x, y: (x * y, x), (3, 4), (3,), in_dims=(1, None),
+                                                   out_dims=(1, 0), chunk_size=1),
     "creation inside": lambda lib: mapped(lib, lambda x: lib.zeros_like(x) + lib.arange(3) + lib.full((3,), 2.0), (4, 3)),
     "zeros_like written": lambda lib: mapped(lib, lambda x: lib.zeros_like(x).add_(x), (4, 3)),
     "new_zeros written": lambda lib: mapped(lib, lambda x: x.new_zeros(3).add_(x), (4, 3)),

@@ -37,9 +37,8 @@ class Mapping:
 
         with VmapLevel(self.extent, self.randomness) as level:
             results = inner(*[level.wrap(x) if flag else x for x, flag in zip(values, flags)])
-            return tuple(
-                [_whole(level, x) if isinstance(x, Tensor) else x for x in (results if isinstance(results, tuple) else (results,))]
-            )
+            several = results if isinstance(results, tuple) else (results,)
+            return tuple([_whole(level, x) if isinstance(x, Tensor) else x for x in several])
 
 
 def _whole(level: Any, x: Tensor) -> Tensor:
@@ -128,8 +127,8 @@ def need_setup_context(function: Any) -> None:
     """Refuse a Function whose `forward` takes the context."""
     if function.setup_context is Function.setup_context:
         raise RuntimeError(
-            "In order to use an autograd.Function with function transforms (vmap, grad, jvp, jacrev, ...), it must override the "
-            f"setup_context staticmethod; {function.__name__} does not."
+            "In order to use an autograd.Function with function transforms (vmap, grad, jvp, jacrev, ...), it must override "
+            f"the setup_context staticmethod; {function.__name__} does not."
         )
 
 

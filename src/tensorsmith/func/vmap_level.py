@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, LevelLayout, layout_of
 from tensorsmith.eager.batched import batched_operation
 from tensorsmith.eager.inplace import InplaceOperation, check_operands

@@ -207,6 +207,8 @@ RULES: dict[Primitive, Rule] = {
     Primitive.RANDOM: _pointwise,
     Primitive.MAP: _pointwise,
     Primitive.CAST: _pointwise,
+    Primitive.AS_REAL: _pointwise,
+    Primitive.AS_COMPLEX: _pointwise,
     Primitive.RESHAPE: _reshape,
     Primitive.PERMUTE: _permute,
     Primitive.EXPAND: _expand,
