@@ -81,6 +81,7 @@ def test_gradients_of_batched_calls(name: str):
         flags = next(batches(sample))
         rows = examples(operator, sample, flags)
         wanted = [i for i, x in enumerate(rows[0]) if isinstance(x, np.ndarray) and x.dtype == np.float64]
+        wanted = [i for i in wanted if i not in sample.unknown]
         if not wanted:
             continue
         expected = []
