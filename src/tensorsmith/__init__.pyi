@@ -186,6 +186,15 @@ def atleast_3d(*tensors: Any) -> Any:
     """Every tensor with at least 3 axes; tensors that have them are returned as they are."""
 def baddbmm(input: Tensor, *args: Any, out: Any = None) -> Tensor:
     """beta * input + alpha * (batch1 @ batch2)."""
+def bartlett_window(
+    window_length: builtins.int,
+    periodic: builtins.bool = True,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+) -> Tensor:
+    """1 - |2 x - 1|: a triangle."""
 def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that `input` holds (or `p`), else 0."""
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -204,6 +213,15 @@ def bitwise_right_shift(input: Tensor, other: Any, *, out: Any = None) -> Tensor
     """bitwise_right_shift(input, other): bits; the sign for a count outside the width"""
 def bitwise_xor(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """bitwise_xor(input, other): bits"""
+def blackman_window(
+    window_length: builtins.int,
+    periodic: builtins.bool = True,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+) -> Tensor:
+    """0.42 - 0.5 cos(2 pi x) + 0.08 cos(4 pi x)."""
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along the diagonal of a matrix of zeros."""
 def bmm(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
@@ -229,6 +247,13 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Every combination of the elements of several vectors, one a row."""
 def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
     """Tensors joined along an existing axis, promoted to one dtype. Empty vectors are left out."""
+def cdist(
+    x1: Tensor,
+    x2: Tensor,
+    p: builtins.float = 2.0,
+    compute_mode: str = 'use_mm_for_euclid_dist_if_necessary',
+) -> Tensor:
+    """The p-distances between all rows of two matrices: (..., P, M) and (..., R, M) give (..., P, R)."""
 def ceil(input: Tensor, *, out: Any = None) -> Tensor:
     """ceil(input): IEEE 754, one operation"""
 def celu(input: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
@@ -467,6 +492,8 @@ def gather(
     out: Any = None,
 ) -> Tensor:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
+def gcd(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+    """The greatest common divisor of integers, not negative; gcd(0, 0) is 0."""
 def ge(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ge(input, other): IEEE 754, one operation"""
 def ger(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
@@ -479,6 +506,26 @@ def greater_equal(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ge(input, other): IEEE 754, one operation"""
 def gt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """gt(input, other): IEEE 754, one operation"""
+def hamming_window(
+    window_length: builtins.int,
+    periodic: builtins.bool = True,
+    alpha: builtins.float = 0.54,
+    beta: builtins.float = 0.46,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+) -> Tensor:
+    """alpha - beta cos(2 pi x)."""
+def hann_window(
+    window_length: builtins.int,
+    periodic: builtins.bool = True,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+) -> Tensor:
+    """1/2 - 1/2 cos(2 pi x)."""
 def hardshrink(input: Tensor, lambd: builtins.float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], 0 inside."""
 def hash_tensor(
@@ -612,6 +659,16 @@ def isposinf(input: Tensor, *, out: Any = None) -> Tensor:
     """Whether +inf."""
 def isreal(input: Tensor) -> Tensor:
     """Whether each element is a real number: its imaginary part is zero."""
+def kaiser_window(
+    window_length: builtins.int,
+    periodic: builtins.bool = True,
+    beta: builtins.float = 12.0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+) -> Tensor:
+    """I0(beta sqrt(1 - (2 x - 1)**2)) / I0(beta)."""
 def kron(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The Kronecker product."""
 def kthvalue(
@@ -621,6 +678,8 @@ def kthvalue(
     keepdim: builtins.bool = False,
 ) -> ValuesIndices:
     """The k-th smallest element along an axis (k counts from 1), and where it was."""
+def lcm(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+    """The least common multiple of integers, not negative."""
 def ldexp(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """x * 2**y."""
 def le(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -1308,6 +1367,8 @@ def unique_consecutive(
     dim: builtins.int | None = None,
 ) -> Any:
     """The elements (or slices of an axis) without immediate repetitions."""
+def unravel_index(indices: Tensor, shape: builtins.int | Sequence[builtins.int]) -> tuple[Tensor, ...]:
+    """Positions in the flattened array of a shape as one tensor of positions an axis."""
 def unsafe_chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
 def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -1316,6 +1377,8 @@ def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
     """With a new axis of extent 1 at `dim`."""
 def unsqueeze_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
     """`unsqueeze`, in new memory."""
+def vander(x: Tensor, N: builtins.int | None = None, increasing: builtins.bool = False) -> Tensor:
+    """The powers of each element, one row each: x**(N-1) ... x 1, or the other way round if `increasing`."""
 def var(
     input: Tensor,
     dim: Any = None,

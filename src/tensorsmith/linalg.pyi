@@ -6,15 +6,42 @@ from typing import Any
 import numpy as np
 from tensorsmith.tensor.tensor import Tensor as Tensor
 from collections.abc import Sequence
+from tensorsmith.core.dtypes import DType
 from typing import Any
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The vector product of 3-vectors along an axis."""
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonal of the matrices in two axes, the last two by default: a view."""
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The product of vectors, matrices, or batches of matrices (batch axes broadcast)."""
+def matrix_norm(
+    A: Tensor,
+    ord: Any = 'fro',
+    dim: Any = ...,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Any = None,
+) -> Tensor:
+    """Norms of the matrices in two axes."""
 def multi_dot(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """The product of several matrices (the first and last may be vectors), bracketed for the least work."""
+def norm(
+    A: Tensor,
+    ord: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Any = None,
+) -> Tensor:
+    """A vector's norm, of all elements or over an axis; a matrix' norm where `dim` is a pair or `ord` is given for two axes."""
 def svdvals(A: Tensor, *, driver: str | None = None, out: Any = None) -> Tensor:
     """The singular values of the matrices in the last two axes, from the largest to the smallest."""
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """The powers 1, x, ..., x**(N-1) of each element along a new last axis (N is the last extent by default)."""
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
+    """The dot products of vectors along an axis, the first conjugated; other axes broadcast."""
 def vector_norm(
     x: Tensor,
     ord: float = 2,

@@ -232,6 +232,8 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample((MATRIX, Data((3,), 0, 4, ts.int64)), {"axis": 0, "reduce": reduce, "count": 3, "initial": initial})
         for reduce in ("sum", "mean", "max", "min", "prod") for initial in ((None, 1.5) if reduce == "prod" else (0.5,))
     ],
+    "gcd": [Sample((_index((3, 4), 20), _index((4,), 30)))],
+    "lcm": [Sample((_index((3, 4), 20), _index((4,), 30)))],
     "frexp": [Sample((MATRIX,))],
     "svdvals": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 3)),))],
     "nuclear_norm": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 2)),))],

@@ -140,7 +140,7 @@ LIBRARY_RULES: dict[str, Rule] = {
 }
 
 # Routines of element by element: what one multiplies a gradient by is also what it multiplies a tangent by.
-POINTWISE = frozenset({"erfcx", "igamma", "igammac", "log_ndtr", "ndtri", "zeta", *UNDIFFERENTIATED})
+POINTWISE = frozenset({"erfcx", "gcd", "lcm", "igamma", "igammac", "log_ndtr", "ndtri", "zeta", *UNDIFFERENTIATED})
 
 
 def tangent(node: Node, output: Node, tangents: Sequence[Node | None]) -> Node | None:

@@ -2,18 +2,18 @@
 
 Each family of the table of operators (`registry.py`) and the files it is in:
 
-    pointwise       pointwise (a row each), pointwise_composites, special_functions, special_library, bessel, float_parts
+    pointwise       pointwise, pointwise_composites, special_functions, bessel, float_parts, divisors, special_library
     comparing       comparing
     complex         complex_numbers
     selecting       selecting
     reductions      reductions, extremes, moments, scans, segments, float_parts; what they share: reduction_steps
     statistics      statistics, histograms
     sorting         sorting
-    matmul          matmul, contraction, singular_values
-    indexing        indexing (which says more), index_steps, gathering, scattering, taking, positions, masked_indexing
+    matmul          matmul, contraction, matrices, singular_values
+    indexing        indexing (which says more), index_steps, gathering, scattering, taking, positions, masked_indexing, divisors
     views           views, splitting, transposing, view_copies, views_in_place; the operators they call: view_operators
     joining         joining, arranging, padding
-    creation        creation, new_tensors
+    creation        creation, new_tensors, windows
     conversion      conversion, copying
     random          random
     activations     activations
@@ -47,6 +47,7 @@ from tensorsmith.ops import (
     copying,
     creation,
     distances,
+    divisors,
     dropout,
     elementwise,
     embedding,
@@ -63,6 +64,7 @@ from tensorsmith.ops import (
     margin_losses,
     masked_indexing,
     matmul,
+    matrices,
     moments,
     new_tensors,
     padding,
@@ -88,9 +90,13 @@ from tensorsmith.ops import (
     view_copies,
     views,
     views_in_place,
+    windows,
 )
 
 __all__ = [
+    "matrices",
+    "windows",
+    "divisors",
     "special_library",
     "bessel",
     "masked_indexing",

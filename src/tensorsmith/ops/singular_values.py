@@ -44,7 +44,7 @@ def nuclear_norm_of(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
         raise RuntimeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
     if len(axes) != 2:
         raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, axes))}")
-    _check_dtype("linalg.matrix_norm", x)
+    check_matrix_dtype("linalg.matrix_norm", x)
     normalise_axes(axes, x.ndim)
     first, second = (a % x.ndim for a in axes)
     found = nuclear_norm_operator(x.movedim((first, second), (-2, -1)))
@@ -54,7 +54,8 @@ def nuclear_norm_of(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
     return found
 
 
-def _check_dtype(name: str, x: Tensor) -> None:
+def check_matrix_dtype(name: str, x: Tensor) -> None:
+    """Refuse what singular values are not computed of."""
     if x.dtype.kind not in "fc":
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {type_name(x.dtype)}")
     if x.dtype.is_half:
@@ -78,5 +79,5 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:  # noqa: N803 - 
         raise RuntimeError(
             f"linalg.svd: The input tensor A must have at least 2 dimensions. Got a tensor with {A.ndim} dimensions."
         )
-    _check_dtype("linalg.svd", A)
+    check_matrix_dtype("linalg.svd", A)
     return svdvals_operator(A)

@@ -492,6 +492,9 @@ class Tensor:
         out: Any = None,
     ) -> Tensor:
         """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
+    def gcd(self, other: Tensor, *, out: Any = None) -> Tensor:
+        """The greatest common divisor of integers, not negative; gcd(0, 0) is 0."""
+    def gcd_(self, other: Tensor) -> Tensor: ...
     def ge(self, other: Any) -> Tensor:
         """ge(input, other): IEEE 754, one operation"""
     def ge_(self, other: Any) -> Tensor: ...
@@ -649,6 +652,9 @@ class Tensor:
         """The Kronecker product."""
     def kthvalue(self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
         """The k-th smallest element along an axis (k counts from 1), and where it was."""
+    def lcm(self, other: Tensor, *, out: Any = None) -> Tensor:
+        """The least common multiple of integers, not negative."""
+    def lcm_(self, other: Tensor) -> Tensor: ...
     def ldexp(self, other: Any, *, out: Any = None) -> Tensor:
         """x * 2**y."""
     def ldexp_(self, other: Any) -> Tensor: ...

@@ -1,4 +1,4 @@
-"""Numbers and matrices taken apart: routines of LIBRARY nodes on float64 arrays."""
+"""Numbers and matrices taken apart: routines of LIBRARY nodes on float64 arrays (integers as they are)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,23 @@ def nearest_isometry_pull(arrays: Arrays, attrs: Attrs) -> np.ndarray:
     return result
 
 
+def gcd(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """The greatest common divisor; of the lowest integer alone that integer, whose magnitude has no place."""
+    return np.gcd(*arrays)
+
+
+def lcm(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """The least common multiple, wrapping around as products do."""
+    x, y = arrays
+    divisor = np.gcd(x, y)
+    wide = np.uint64 if x.dtype == np.uint64 else np.int64
+    quotient = (x // np.where(divisor == 0, 1, divisor).astype(x.dtype)).astype(wide)
+    return np.abs(quotient * y.astype(wide)).astype(x.dtype)
+
+
 ROUTINES: dict[str, Callable[[Arrays, Attrs], np.ndarray]] = {
+    "gcd": gcd,
+    "lcm": lcm,
     "mantissa": mantissa,
     "exponent": exponent,
     "singular_values": singular_values,
