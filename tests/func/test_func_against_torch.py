@@ -121,6 +121,16 @@ PROGRAMS: dict[str, Callable[[ModuleType], Any]] = {
     "cotangents of another structure": lambda lib: lib.func.vjp(lambda x: (x, x), *tensors(lib, (3,)))[1](
         *tensors(lib, (3,))
     ),
+    "backward inside grad": lambda lib: lib.func.grad(lambda x: (x.sum().backward(), x.sum())[1])(*tensors(lib, (3,))),
+    "requires_grad_ inside grad": lambda lib: lib.func.grad(lambda x: (x * 1).requires_grad_().sum())(*tensors(lib, (3,))),
+    "autograd.grad inside grad": lambda lib: lib.func.grad(lambda x: lib.autograd.grad(
+        (x**3).sum(), x, create_graph=True)[0].sum())(*tensors(lib, (3,))),
+    "quantile": lambda lib: lib.func.vmap(lambda x: x.quantile(lib.tensor([0.3, 0.5], dtype=lib.float64)))(
+        *tensors(lib, (4, 5))),
+    "grad of quantile": lambda lib: lib.func.grad(lambda x: x.quantile(0.3))(*tensors(lib, (5,))),
+    "gradient of mode": lambda lib: lib.func.vmap(lib.func.grad(lambda x: x.mode(0)[0]))(*tensors(lib, (4, 5))),
+    "take_along_dim from the end": lambda lib: lib.func.vmap(lambda x: x.take_along_dim(lib.tensor([-1, 0]), 0))(
+        *tensors(lib, (4, 5))),
     "cotangents of another shape": lambda lib: lib.func.vjp(lambda x: x, *tensors(lib, (3,)))[1](*tensors(lib, (2,))),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 from types import ModuleType
 from typing import Any
 
@@ -218,6 +219,23 @@ def test_in_place_with_gradients():
         gradients.append((x.grad.numpy(), w.grad.numpy()))
     np.testing.assert_allclose(gradients[0][0], gradients[1][0])
     np.testing.assert_allclose(gradients[0][1], gradients[1][1])
+
+
+def test_memory_is_not_given_up():
+    for what in (lambda x: x.resize_(2), lambda x: ts.nn.Parameter(x), lambda x: copy.copy(x),
+                 lambda x: setattr(x, "data", x), copy.deepcopy):  # fmt: skip
+        with pytest.raises(NotImplementedError, match="inside a function transform"):
+            ts.vmap(what)(ts.ones(2, 3))
+
+
+def test_what_numpy_computes():
+    x = ts.tensor(np.random.default_rng(1).integers(0, 4, (5, 3, 7)))
+    for function in (lambda x: tuple(x.mode(-1)), lambda x: (ts.isin(x, ts.tensor([1, 3])),)):
+        alone = [ts.stack(parts) for parts in zip(*[function(one) for one in x])]
+        together = ts.vmap(function)(x)
+        twice = ts.vmap(ts.vmap(function))(x)
+        for a, b, c in zip(alone, together, twice, strict=True):
+            assert ts.equal(a, b) and ts.equal(a, c)
 
 
 def test_printing_says_what_it_is():

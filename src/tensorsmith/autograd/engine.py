@@ -27,6 +27,8 @@ def run(roots: Sequence[tuple[Node, int, Tensor]], keep_graph: bool, create_grap
 
     roots: (node, number of its output, gradient). keep_graph: saved values stay. create_graph: record the backward.
     """
+    if modes.tracer is not None:
+        modes.tracer.note_backward()
     heap: list[tuple[int, Node]] = []
     waiting: dict[Node, list[Tensor | None]] = {}
     for target, number, seed in roots:

@@ -113,6 +113,8 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     Raises RuntimeError for a dtype that is not floating, and for a tensor that an operator made.
     """
     value = bool(requires_grad)
+    if modes.tracer is not None:
+        modes.tracer.note_requires_grad()
     if self.layout.tracked == value:
         return self
     if value and self.layout.dtype.kind not in "fc":

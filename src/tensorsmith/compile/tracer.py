@@ -117,6 +117,12 @@ class Tracer:
         if tensor.layout.tracked and tensor.node is None and not any(t is tensor for t, _ in self.captured):
             self.captured.append((tensor, tensor.state.grad if tensor.state is not None else None))
 
+    def note_backward(self) -> None:
+        """A backward accumulates into leaves: traced like anything else."""
+
+    def note_requires_grad(self) -> None:
+        """A tensor is made a leaf, or no leaf."""
+
     def note_grad_set(self, tensor: Tensor) -> None:
         """The function sets a gradient: what it was before does not matter to it."""
         if isinstance(tensor.storage, TracedStorage):

@@ -30,14 +30,17 @@ When a level is left, wrappers of it that somebody kept become what they stood f
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, LevelLayout, layout_of
 from tensorsmith.eager import dispatch
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Kind, Operation
+from tensorsmith.ops.index_steps import from_host
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor, empty_tensor, make_view, readable
 
@@ -146,6 +149,10 @@ class Level:
     def readable(self, wrapper: Tensor, what: str) -> Tensor:
         """The tensor whose memory holds the values of a wrapper. RuntimeError where there is no one value."""
         return self.lower(wrapper)
+
+    def from_host(self, wrapper: Tensor, what: str, function: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+        """What NumPy computes from the values of a wrapper."""
+        return from_host(self.lower(wrapper), what, function)
 
     def abandon(self, wrapper: Tensor) -> None:
         """A wrapper outlived the level: it becomes what it stands for."""
@@ -276,6 +283,20 @@ class LevelStack:
         """A module is called."""
         if self.before is not None:
             self.before.note_module(module)
+
+    def note_backward(self) -> None:
+        """A backward accumulates into leaves, which are wrappers or belong to the world outside."""
+        raise RuntimeError(
+            "backward() called inside a function transform. This is not supported: use ts.func.grad or ts.func.vjp instead, or "
+            "call backward() outside of the transform."
+        )
+
+    def note_requires_grad(self) -> None:
+        """A tensor is made a leaf that autograd tracks, beside the level that tracks."""
+        raise RuntimeError(
+            "You are attempting to call Tensor.requires_grad_() (or perhaps using autograd.functional APIs) inside of a "
+            "function being transformed. This is unsupported: use ts.func.grad, vjp or jacrev, or call it outside."
+        )
 
     def note_grad_set(self, tensor: Tensor) -> None:
         """The gradient of a leaf is set."""

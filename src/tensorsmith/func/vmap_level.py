@@ -6,8 +6,10 @@ derived from the graph of the operation for one example (`eager/batched.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, LevelLayout, layout_of
@@ -70,6 +72,9 @@ class VmapLevel(Level):
             f"vmap: {what} needs the values of a tensor, which are others for every example: it looks like you're calling an "
             "operation whose result's size, or what it does, depends on data. Do it outside of vmap."
         )
+
+    def from_host(self, wrapper: Tensor, what: str, function: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+        return self.wrap(super().from_host(wrapper, what, lambda values: np.stack([function(one) for one in values])))
 
     def abandon(self, wrapper: Tensor) -> None:
         wrapper.__dict__.pop("below")

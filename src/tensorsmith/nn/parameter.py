@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tensorsmith.core.dtypes import get_default_dtype
-from tensorsmith.tensor.tensor import Tensor, empty_tensor
+from tensorsmith.tensor.tensor import Tensor, empty_tensor, need_memory
 
 
 def _over(cls: type[Tensor], data: Tensor, tracked: bool) -> Tensor:
     """A leaf of class `cls` over the memory of `data`."""
+    need_memory(cls.__name__, data)
     tensor = Tensor.__new__(cls)
     tensor.layout = data.layout.with_tracking(tracked)
     tensor.storage = data.storage

@@ -16,7 +16,7 @@ from tensorsmith.ops.creation import array_of, check_device
 from tensorsmith.ops.registry import method, public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Device, Tensor, make_tensor
+from tensorsmith.tensor.tensor import Device, Tensor, make_tensor, need_memory
 
 
 def _cast(x: Node, dtype: DType) -> Node:
@@ -242,6 +242,7 @@ def _set_data(self: Tensor, value: Tensor) -> None:
     """Take over another tensor's memory; the version does not count."""
     if self.layout.tracked and value.layout.dtype.kind not in "fc":
         raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+    need_memory("setting the data", self, value)
     self.storage, self.ptr = value.storage, value.ptr
     self.layout = value.layout.with_tracking(self.layout.tracked)
 

@@ -12,12 +12,13 @@ from tensorsmith.core.layout import Layout
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.registry import method
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Tensor, empty_tensor
+from tensorsmith.tensor.tensor import Tensor, empty_tensor, need_memory
 
 
 @method("__copy__")
 def shallow_copy(self: Tensor) -> Tensor:
     """Another leaf over the same memory."""
+    need_memory("copy.copy", self)
     result = _leaf(type(self), self.layout, self.storage, self.ptr)
     result.__dict__.update(self.__dict__)
     return result
@@ -29,6 +30,7 @@ def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
     Raises RuntimeError for a tensor that an operator made: the copy could not stay in its graph.
     """
+    need_memory("copy.deepcopy", self)
     found = memo.get(id(self))
     if found is not None:
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator as python_operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,13 @@ def _positions_of(mask: Tensor, shape: tuple[int, ...], axis: int) -> list[Tenso
     if not mask.ndim:
         return [tensor([0] if host(mask, "indexing with a mask") else [], dtype=int64)]
     return [copy_array(p.astype(np.int64)) for p in np.nonzero(host(mask, "indexing with a mask"))]
+
+
+def from_host(x: Tensor, what: str, function: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+    """What NumPy computes from the values of a tensor, which carries no gradient; under vmap, for every example."""
+    if x.layout.level is not None:
+        return x.layout.level.from_host(x, what, function)
+    return copy_array(function(host(x, what)))
 
 
 def host(x: Tensor, what: str) -> np.ndarray:

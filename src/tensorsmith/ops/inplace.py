@@ -16,7 +16,7 @@ from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, method
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Tensor, make_view
+from tensorsmith.tensor.tensor import Tensor, make_view, need_memory
 
 
 def _copy(target: Node, source: Any) -> Node:
@@ -109,6 +109,7 @@ def check_number(name: str, value: bool | int | float | complex, dtype: DType) -
 @method()
 def set_to(self: Tensor, other: Tensor) -> Tensor:
     """Take over the memory of another tensor."""
+    need_memory("set_", self, other)
     self.storage, self.ptr, self.layout = other.storage, other.ptr, other.layout.with_tracking(self.layout.tracked)
     return self
 
@@ -123,6 +124,7 @@ def copy_result(name: str, out: Any, result: Tensor) -> None:
             "requires grad."
         )
     if out.layout.shape != result.layout.shape:
+        need_memory(f"{name}: resizing out", out)
         layout = layout_of(out.layout.dtype, result.layout.shape)
         if layout.nbytes > out.storage.nbytes - (out.ptr - out.storage.ptr):
             out.storage = Storage(layout.nbytes)

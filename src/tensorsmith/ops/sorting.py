@@ -3,6 +3,7 @@ at them, which is also how gradients flow. NaN counts as the largest value."""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -16,7 +17,7 @@ from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.extremes import shared
-from tensorsmith.ops.index_steps import host
+from tensorsmith.ops.index_steps import from_host, host
 from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.reduction_steps import ValuesIndices, at_index
 from tensorsmith.ops.registry import need_tensor, public
@@ -193,17 +194,17 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices: 
         return ValuesIndices(input.clone(), copy_array(np.zeros((), np.int64)))
     if input.layout.shape[axis] == 0:
         raise IndexError(f"mode(): Expected reduction dim {axis} to have non-zero size.")
-    values = host(input, "mode")
-
     def place(row: np.ndarray) -> int:
         distinct, counts = np.unique(row, return_counts=True)
         commonest = distinct[np.argmax(counts)]
         return int(np.flatnonzero((row == commonest) | ((row != row) & (commonest != commonest)))[-1])
 
-    rows = np.moveaxis(values, axis, -1)
-    places = np.array([place(row) for row in rows.reshape(-1, rows.shape[-1])] if rows.size else [], np.int64)
-    found = np.expand_dims(places.reshape(rows.shape[:-1]), axis)
-    index = copy_array(found)
+    def places(values: np.ndarray) -> np.ndarray:
+        rows = np.moveaxis(values, axis, -1)
+        found = np.array([place(row) for row in rows.reshape(-1, rows.shape[-1])] if rows.size else [], np.int64)
+        return np.expand_dims(found.reshape(rows.shape[:-1]), axis)
+
+    index = from_host(input, "mode", places)
     picked = input.gather(axis, index)
     return ValuesIndices(*(x if keepdim else x.squeeze(axis) for x in (picked, index)))
 
@@ -260,5 +261,6 @@ def unique_consecutive(
 @public("sorting", method=False, kind="library", differentiable=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element occurs among the test elements."""
-    a, b = (host(x, "isin") if isinstance(x, Tensor) else np.asarray(x) for x in (elements, test_elements))
-    return copy_array(np.isin(a, b, assume_unique=assume_unique, invert=invert))
+    b = host(test_elements, "isin") if isinstance(test_elements, Tensor) else np.asarray(test_elements)
+    among = functools.partial(np.isin, test_elements=b, assume_unique=assume_unique, invert=invert)
+    return from_host(elements, "isin", among) if isinstance(elements, Tensor) else copy_array(among(np.asarray(elements)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.ops.creation import copy_array
-from tensorsmith.ops.index_steps import host
+from tensorsmith.ops.index_steps import from_host, host
 from tensorsmith.ops.joining import cat
 from tensorsmith.ops.moments import norm, vector_norm_of
 from tensorsmith.ops.registry import need_tensor, public
@@ -170,27 +171,31 @@ def _quantiles(name: str, skip_nan: bool) -> None:
         if not flat.ndim:
             flat = flat.reshape((1,))
         rows = sort(flat, axis).values.transpose(axis, -1)
-        values = host(rows.detach(), name)
-        nan = np.isnan(values).sum(-1, keepdims=True)
         size = rows.layout.shape[-1]
-        ranks = (
-            wanted.reshape(-1) * np.maximum(size - nan - 1, 0)
-            if skip_nan
-            else wanted.reshape(-1) * (size - 1) + 0.0 * nan
-        )
-        if not skip_nan:
-            ranks = np.where(nan > 0, size - 1, ranks)  # NaN sorts last, and the quantile of a row with NaN is NaN
-        ranks = _rounded(ranks, interpolation)
-        low = np.floor(ranks).astype(np.int64)
-        high = np.ceil(ranks).astype(np.int64)
-        below, above = rows.gather(-1, copy_array(low)), rows.gather(-1, copy_array(high))
+
+        def ranks(values: np.ndarray) -> np.ndarray:
+            nan = np.isnan(values).sum(-1, keepdims=True)
+            if skip_nan:
+                return _rounded(wanted.reshape(-1) * np.maximum(size - nan - 1, 0), interpolation)
+            # NaN sorts last, and the quantile of a row with NaN is NaN
+            return _rounded(np.where(nan > 0, size - 1, wanted.reshape(-1) * (size - 1) + 0.0 * nan), interpolation)
+
+        def scale(values: np.ndarray) -> np.ndarray:
+            nan = np.isnan(values).sum(-1, keepdims=True)
+            return np.maximum(size - nan - 1, 0) if skip_nan else np.where(nan > 0, 0, size - 1)
+
+        def computed(function: Callable[[np.ndarray], np.ndarray], dtype: Any) -> Tensor:
+            return from_host(rows.detach(), name, lambda values: function(values).astype(dtype))
+
+        low = computed(lambda values: np.floor(ranks(values)), np.int64)
+        high = computed(lambda values: np.ceil(ranks(values)), np.int64)
+        below, above = rows.gather(-1, low), rows.gather(-1, high)
         if interpolation == "midpoint":
             found = (below + above) / 2
         else:
-            weight = copy_array((ranks - low).astype(x.dtype.numpy))
+            weight = computed(lambda values: ranks(values) - np.floor(ranks(values)), x.dtype.numpy)
             if interpolation == "linear" and isinstance(q, Tensor) and q.layout.tracked:
-                scale = np.where(nan > 0, 0, size - 1) if not skip_nan else np.maximum(size - nan - 1, 0)
-                weight = weight + (q - q.detach()) * copy_array(scale.astype(x.dtype.numpy))
+                weight = weight + (q - q.detach()) * computed(scale, x.dtype.numpy)
             found = below.lerp(above, weight)
         return _placed(found, x, axis, dim, keepdim, wanted.ndim == 0)
 

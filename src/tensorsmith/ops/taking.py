@@ -62,7 +62,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         return tuple(shape)
 
     extent = input.layout.shape[axis]
-    if modes.tracer is None and indices.layout.numel and int(array_of(indices).min()) < 0:
+    if modes.tracer is not None or (indices.layout.numel and int(array_of(indices).min()) < 0):
         indices = indices.where(indices >= 0, indices + extent)
     return gather(input.expand(common(input)), axis, indices.expand(common(indices)))
 

@@ -14,7 +14,7 @@ from tensorsmith.ops import transposing, views
 from tensorsmith.ops.registry import inplace_method, method
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, need_memory
 
 
 def _laid_out_anew(name: str, view: Callable[..., Tensor]) -> None:
@@ -47,6 +47,7 @@ for _name, _view in _VIEWS.items():
 @method()
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Another shape over the same storage, which grows where it is too small; new elements hold anything."""
+    need_memory("resize_", self)
     if self.layout.tracked:
         raise RuntimeError("cannot resize variables that require grad")
     shape = views.sizes_of("resize_", sizes)

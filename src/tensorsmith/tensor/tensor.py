@@ -263,6 +263,12 @@ def readable(tensor: Tensor, what: str) -> Tensor:
     return tensor
 
 
+def need_memory(what: str, *tensors: Tensor) -> None:
+    """Refuse a function transform's wrapper where memory is taken over or given up."""
+    if any([tensor.layout.level is not None for tensor in tensors]):
+        raise NotImplementedError(f"{what} of a tensor inside a function transform: its memory is another tensor's")
+
+
 def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
     """A tensor over the same storage, `offset` elements further; its base is the source's."""
     if source.layout.level is not None:

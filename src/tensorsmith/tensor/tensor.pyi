@@ -1403,5 +1403,8 @@ def alias_of(tensor: Tensor, tracked: bool) -> Tensor:
 def readable(tensor: Tensor, what: str) -> Tensor:
     """The tensor whose memory holds the values: of a transform's wrapper what it stands for, or an error (vmap)."""
 
+def need_memory(what: str, *tensors: Tensor) -> None:
+    """Refuse a function transform's wrapper where memory is taken over or given up."""
+
 def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
     """A tensor over the same storage, `offset` elements further; its base is the source's."""
