@@ -138,6 +138,11 @@ def _concat(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     return parts
 
 
+def _pair(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    shape = node.inputs[0].shape
+    return [reshape(slice_(grad, node.ndim - 1, part, 1), shape) for part in (0, 1)]
+
+
 # --------------------------------------------------------------------------------------------------------- reductions
 
 
@@ -245,6 +250,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.AS_STRIDED: _as_strided,
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
+    Primitive.PAIR: _pair,
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _matmul,

@@ -46,6 +46,7 @@ class Primitive(enum.Enum):
     # composition of buffers
     PAD = "pad"  # zeros around: low, high (per axis), step: dilation (per axis)
     CONCAT = "concat"  # inputs joined along axis
+    PAIR = "pair"  # two inputs of equal shape side by side on a new last axis: how complex values lie in memory
     # reductions along one axis, which stays with extent 1
     REDUCE = "reduce"  # kind: sum prod max min argmax argmin
     SCAN = "scan"  # kind: sum prod max min logsumexp, along axis, inclusive

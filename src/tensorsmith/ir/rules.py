@@ -155,6 +155,14 @@ def _concat(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     return first[:axis] + (sum(n.shape[axis] for n in inputs),) + first[axis + 1 :], dtype
 
 
+def _pair(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    first, second = inputs
+    dtype = _same_dtype(Primitive.PAIR, inputs)
+    if first.shape != second.shape:
+        raise ValueError(f"pair: shapes {first.shape} and {second.shape} differ")
+    return (*first.shape, 2), dtype
+
+
 def _reduce(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     x, axis = inputs[0], attrs["axis"]
     if x.dtype.is_complex and attrs["kind"] not in ("sum", "prod"):
@@ -243,6 +251,7 @@ RULES: dict[Primitive, Callable[[tuple[Node, ...], dict[str, Any]], Inferred]] =
     Primitive.AS_STRIDED: _as_strided,
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
+    Primitive.PAIR: _pair,
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _matmul,

@@ -79,11 +79,15 @@ class Assembler:
             return instr.args[0]  # a half value that was only widened
         return self.emit(Kind.CAST, dtype, (value,))
 
+    def per_row(self, root: Node) -> bool:
+        """Whether a root is one value a row."""
+        return self.axis is not None and root_domain(root) != self.domain
+
     # --- the walk ---------------------------------------------------------------------------------------------------
 
     def root(self, root: Node) -> tuple[int, bool]:
         """Emit one root; its instruction and whether it is one value a row."""
-        row = self.axis is not None and root_domain(root) != self.domain
+        row = self.per_row(root)
         if root.op is Primitive.RESHAPE:
             value = self.visit(root.inputs[0], (), row)
         elif root.op in VIEWS:
@@ -181,9 +185,17 @@ def assemble(fusion: Fusion, group: Group) -> Kernel:
     stores = []
     writes = []
     for root in group.roots:
+        place = fusion.place(root)
+        if root.op is Primitive.PAIR:
+            row = assembler.per_row(root)
+            for operand, part in zip(root.inputs, parts_of_pair(place)):
+                value = assembler.cast(assembler.visit(operand, (), row), root.dtype)
+                seen = assembler.over_domain(part, row)
+                stores.append(Store(Operand(root.dtype, seen.strides), value, row))
+                writes.append((root, seen.offset))
+            continue
         value, row = assembler.root(root)
         value = assembler.cast(value, root.dtype)
-        place = fusion.place(root)
         if root.op is Primitive.RESHAPE:  # computed under its old shape, written contiguously under the new one
             if not same_strides(place.shape, place.strides, contiguous_strides(place.shape)):
                 raise NeedsBuffer(root)  # written contiguously, and copied from there
@@ -199,25 +211,55 @@ def assemble(fusion: Fusion, group: Group) -> Kernel:
         stores=tuple(stores),
         params=tuple(node.dtype for node in assembler.params),
         name=kernel_name(group),
+        pairs=side_by_side(assembler, stores, writes),
     )
     return Kernel(spec, assembler.reads, writes, list(assembler.params))
 
 
+def parts_of_pair(place: Strided) -> tuple[Strided, Strided]:
+    """Where the two parts of every pair of a buffer lie."""
+    *shape, _ = place.shape
+    *strides, step = place.strides
+    first = Strided(tuple(shape), tuple(strides), place.offset)
+    return first, first._replace(offset=place.offset + step)
+
+
+def side_by_side(
+    assembler: Assembler, stores: list[Store], writes: list[tuple[Node, int]]
+) -> tuple[tuple[int, int], ...]:
+    """`KernelSpec.pairs`: operands of one buffer with equal strides, of which one lies an element behind the other."""
+    reads = [(r.node, o.strides, r.offset, False) for r, o in zip(assembler.reads, assembler.operands)]
+    where = reads + [(node, s.operand.strides, offset, True) for (node, offset), s in zip(writes, stores)]
+    number = {place: k for k, place in enumerate(where)}
+    found: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for a, (node, strides, offset, written) in enumerate(where):
+        b = number.get((node, strides, offset + 1, written))
+        if b is not None and any(strides) and not {a, b} & taken:
+            found.append((a, b))
+            taken |= {a, b}
+    return tuple(found)
+
+
 def assemble_copy(fusion: Fusion, source: Node, group: Group, place: Strided) -> Kernel:
     """A kernel that computes `source` and writes it to a part of the group's root (PAD and CONCAT)."""
-    part = Group([source], domain=source.shape)
-    assembler = Assembler(fusion, part)
-    value = assembler.cast(assembler.visit(source, (), False), source.dtype)
+    root, pair = group.roots[0], source.op is Primitive.PAIR and source not in fusion.materialised
+    computed, places = (source.inputs, parts_of_pair(place)) if pair else ((source,), (place,))
+    assembler = Assembler(fusion, Group([source], domain=root_domain(source) if pair else source.shape))
+    values = [assembler.cast(assembler.visit(value, (), False), source.dtype) for value in computed]
+    stores = [Store(Operand(source.dtype, part.strides), value) for part, value in zip(places, values)]
+    writes = [(root, part.offset) for part in places]
     spec = KernelSpec(
-        domain=source.shape,
+        domain=assembler.domain,
         reduce_axis=None,
         inputs=tuple(assembler.operands),
         body=tuple(assembler.body),
-        stores=(Store(Operand(source.dtype, place.strides), value),),
+        stores=tuple(stores),
         params=tuple(node.dtype for node in assembler.params),
-        name=f"{group.roots[0].op.value}_part",
+        name=f"{root.op.value}_part",
+        pairs=side_by_side(assembler, stores, writes),
     )
-    return Kernel(spec, assembler.reads, [(group.roots[0], place.offset)], list(assembler.params))
+    return Kernel(spec, assembler.reads, writes, list(assembler.params))
 
 
 def assemble_fill(root: Node, place: Strided, value: float) -> Kernel:

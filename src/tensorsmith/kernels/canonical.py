@@ -36,6 +36,10 @@ class Structure:
     inner: tuple[int, ...]
     along: tuple[int, ...]
     outer: bool  # whether kept axes exist beyond the innermost one
+    # Operands (a, b) of stride 2 of which b is the element behind a, so that whole vectors hold both: by stride along the
+    # innermost kept axis, and along the reduce axis.
+    pairs: tuple[tuple[int, int], ...] = ()
+    pairs_along: tuple[tuple[int, int], ...] = ()
 
     @property
     def first_coordinate(self) -> int:
@@ -166,6 +170,8 @@ def canonicalize(spec: KernelSpec) -> Canonical:
             varies = [s != 0 for s in reduce_strides[:first_output]] + [not store.row for store in spec.stores]
             reduce_strides = tuple([int(v) for v in varies])
         along = tuple([stride_class(s) for s in reduce_strides])
+    shift = len(coordinates)
+    pairs = [tuple([k + shift if k >= len(spec.inputs) else k for k in pair]) for pair in spec.pairs]
     structure = Structure(
         body,
         tuple([operand.dtype for operand in spec.inputs]),
@@ -177,5 +183,7 @@ def canonicalize(spec: KernelSpec) -> Canonical:
         inner,
         along,
         len(extents) > 1,
+        tuple([(a, b) for a, b in pairs if strides[a][-1] == 2]),
+        tuple([(a, b) for a, b in pairs if reduce_strides and reduce_strides[a] == 2]),
     )
     return Canonical(structure, extents, strides, reduce_extent, reduce_strides)

@@ -85,6 +85,8 @@ class KernelSpec:
     domain:      extents, all >= 1 (zero-size work is answered before a kernel is asked for)
     reduce_axis: the reduced domain axis, or None for a pointwise kernel
     inputs, stores, params: operands read, operands written, dtypes of run-time scalars
+    pairs: (a, b) where operand b (inputs are counted first, then stores) is always the element behind that of operand a:
+        the parts of complex numbers. A target may read or write both at once.
     """
 
     domain: tuple[int, ...]
@@ -94,6 +96,7 @@ class KernelSpec:
     stores: tuple[Store, ...]
     params: tuple[DType, ...] = ()
     name: str = "kernel"
+    pairs: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         return format_spec(self)

@@ -135,6 +135,8 @@ class Walk:
         if node.op in VIEWS:
             self.visit(node.inputs[0], (node, *chain), in_reduction)
             return
+        if node.op is Primitive.PAIR:  # two stores of one kernel; read again from memory
+            raise NeedsBuffer(node)
         self.group.visited.add(node)
         if node.op is Primitive.IOTA:
             apply_chain(Strided(node.shape, (1,)), chain)
@@ -180,7 +182,7 @@ class Walk:
 
 def root_domain(root: Node) -> tuple[int, ...]:
     """The points a root is written at."""
-    return root.inputs[0].shape if root.op is Primitive.RESHAPE else root.shape
+    return root.inputs[0].shape if root.op in (Primitive.RESHAPE, Primitive.PAIR) else root.shape
 
 
 def aligned(node: Node, chain: Chain, target: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:
@@ -400,7 +402,11 @@ class Fusion:
             part = Group([operand])
             walk = Walk(self.materialised, self.place, part)
             walk.root = operand
-            walk.visit(operand, (), False)
+            if operand.op is Primitive.PAIR and operand not in self.materialised:
+                part.visited.add(operand)
+                walk.inputs_of(operand, (), False)
+            else:
+                walk.visit(operand, (), False)
             if part.reduce_axis is not None and operand not in self.materialised:
                 raise NeedsBuffer(next(n for n in part.visited if n.op is Primitive.REDUCE))
             group.leaves |= part.leaves

@@ -9,12 +9,14 @@ launch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, extent
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.kernels.assemble import Kernel
+from tensorsmith.passes.complex_pairs import as_complex, as_real, lower_pairs, touches_pairs
 from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
@@ -295,6 +297,9 @@ def build_plan(
     outputs: strides that output number k must be written with; the others are the plan's choice (contiguous, or a view).
     updates: output k replaces input updates[k]: it is written over it where that is safe (its Output then names the input).
     """
+    lowered = lower_pairs(graph, outputs or ()) if touches_pairs(graph) else None
+    if lowered is not None:
+        return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates)
     graph = prepare_reductions(graph)
     while True:
         placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
@@ -304,6 +309,29 @@ def build_plan(
             return _Builder(graph, placed, required, replaced).build()
         except NeedsBuffer as need:  # a step cannot read an operand as it lies
             graph = _with_copy(graph, need.node)
+
+
+def _plan_of_pairs(
+    graph: Graph, lowered: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided],
+    updates: Mapping[int, int] | None,
+) -> Plan:  # fmt: skip
+    """The plan of a complex graph through the same graph on pairs; its outputs are complex again."""
+    is_complex = [node.dtype.is_complex for node in graph.outputs]
+    places = [as_real(p) if p is not None and n.dtype.is_complex else p for n, p in zip(graph.inputs, inputs)]
+    required = {k: as_real(seen) if is_complex[k] else seen for k, seen in outputs.items()}
+    while True:
+        plan = build_plan(lowered, places, required, updates)
+        seen = [as_complex(o.strided) if pairs else o.strided for pairs, o in zip(is_complex, plan.outputs)]
+        apart = [k for k, place in enumerate(seen) if place is None]
+        if not apart:
+            break
+        for k in apart:  # seen as pairs that do not lie side by side: they are written anew
+            shape = (*graph.outputs[k].shape, 2)
+            required[k] = Strided(shape, contiguous_strides(shape))
+    plan.outputs = [
+        replace(o, strided=place, dtype=node.dtype) for node, place, o in zip(graph.outputs, seen, plan.outputs)
+    ]
+    return plan
 
 
 def _with_copy(graph: Graph, node: Node) -> Graph:

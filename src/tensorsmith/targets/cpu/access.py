@@ -13,16 +13,21 @@ class Axis:
     """The operands of a kernel as seen along one axis.
 
     offsets: byte offset of each operand where the axis starts (element offset for coordinates); classes: stride class
-    of each operand along the axis; strides: byte stride of each operand, needed where the class is 2.
+    of each operand along the axis; strides: byte stride of each operand, needed where the class is 2; pairs: operands of
+    stride 2 elements that lie side by side, which are read and written together (`Structure.pairs`).
     """
 
     def __init__(
-        self, kernel: KernelText, classes: Sequence[int], offsets: Sequence[Value], strides: Mapping[int, Value]
-    ) -> None:
+        self, kernel: KernelText, classes: Sequence[int], offsets: Sequence[Value], strides: Mapping[int, Value],
+        pairs: Sequence[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
         self.kernel = kernel
         self.classes = classes
         self.offsets = offsets
         self.strides = strides
+        self.first_of = {k: pair[0] for pair in pairs for k in pair}
+        self.second_of = dict(pairs)
+        self.both: dict[tuple[int, Value], tuple[str, str]] = {}  # vectors of pairs read so far
         # The addresses are made here, before the loop over the axis.
         self.pointers = [
             None if (base := kernel.base(k)) is None else kernel.function.offset(base, offsets[k])
@@ -62,6 +67,8 @@ class Axis:
             return self.broadcast(operand)
         dtype = kernel.operand_dtype(operand)
         element = memory_element(dtype)
+        if mask is None and operand in self.first_of:
+            return self._part_of_pair(operand, index)
         pointer = self._pointer(operand, index)
         if self.classes[operand] == 1:
             value = kernel.lanes.load(element, pointer, mask)
@@ -70,6 +77,29 @@ class Axis:
         else:
             value = kernel.lanes.gather(element, pointer, str(self.strides[operand]), mask)
         return from_memory(kernel.lanes, dtype, value)
+
+    def _part_of_pair(self, operand: int, index: Value) -> str:
+        """The vector of one part of pairs; both parts are read at once, by the first that is asked for."""
+        first = self.first_of[operand]
+        found = self.both.get((first, index))
+        if found is None:
+            kernel = self.kernel
+            element = memory_element(kernel.operand_dtype(first))
+            found = self.both[first, index] = kernel.lanes.load_pairs(element, self._pointer(first, index))
+        return found[operand != first]
+
+    def store_all(self, values: Mapping[int, str], index: Value, mask: str | None) -> None:
+        """Write outputs (number: value) at positions index, index + 1, ...; the parts of pairs, of which none is alone, together."""
+        kernel = self.kernel
+        start = kernel.structure.first_output
+        for output, value in values.items():
+            operand = start + output
+            if mask is not None or operand not in self.first_of:
+                self.store(output, value, index, mask)
+            elif operand in self.second_of:
+                element = memory_element(kernel.structure.outputs[output])
+                other = values[self.second_of[operand] - start]
+                kernel.lanes.store_pairs(element, value, other, self._pointer(operand, index))
 
     def _gather_or_reverse(self, element: str, pointer: str, stride: str) -> str:
         """Elements `stride` bytes apart; of an axis walked backwards, a whole vector turned round."""

@@ -65,14 +65,16 @@ def _build(structure: Structure, machine: Machine, name: str, keep: bool) -> tup
     passes = plan_passes(structure)
     kept = _Kept(kernel, passes) if keep else None
     with odometer.walk(first, f.minimum(rows, f.add(first, block)), "rows") as offsets:
-        _InnerRow(kernel, passes, Axis(kernel, structure.along, offsets, strides), extent, kept).emit()
+        axis = Axis(kernel, structure.along, offsets, strides, structure.pairs_along)
+        _InnerRow(kernel, passes, axis, extent, kept).emit()
     return f, kernel.launch_words
 
 
 def _unrolling(kernel: KernelText, positions: list[int], reduces: Sequence[Reduction]) -> int:
     """Vectors per step: many where a sum waits for memory only, few of a long body or of gathers."""
     cost = sum(instruction_cost(kernel.structure.body[p]) for p in positions)
-    if cost > 45 or 2 in kernel.structure.along:
+    paired = {k for pair in kernel.structure.pairs_along for k in pair}
+    if cost > 45 or any(kind == 2 and k not in paired for k, kind in enumerate(kernel.structure.along)):
         return 1
     if cost <= 4 and all(r.kind == "sum" for r in reduces):
         return 8
@@ -163,9 +165,8 @@ class _InnerRow:
             if kept is not None and number == kept.number:
                 kept.store(index, values.of(kept.position))
             if last:
-                results = [(o, values.of(v)) for o, v in enumerate(structure.values) if not structure.rows[o]]
-                for output, result in results:
-                    axis.store(output, result, index, mask)
+                results = {o: values.of(v) for o, v in enumerate(structure.values) if not structure.rows[o]}
+                axis.store_all(results, index, mask)
             return following
 
         carried = [pair for r in reductions for pair in zip(r.kinds, r.initial())]

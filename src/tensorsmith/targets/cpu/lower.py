@@ -135,7 +135,9 @@ def _choose(canonical: Canonical) -> tuple[str, Canonical, Structure]:
         schedule = _row_schedule(canonical)
         structure = replace(canonical.structure, outer=False)  # how many kept axes there are is a run-time size
         if schedule in ("row inner", "row kept"):
-            structure = replace(structure, inner=())  # so is every stride along them
+            structure = replace(structure, inner=(), pairs=())  # so is every stride along them
+        else:
+            structure = replace(structure, pairs_along=())
         return schedule, canonical, structure
     axis = transpose.tile_axis(canonical) if 2 in canonical.structure.inner else None
     if axis is not None:

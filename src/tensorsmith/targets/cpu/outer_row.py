@@ -142,7 +142,7 @@ class OuterRow:
                 self._pass(number, offsets, width)
 
     def _axis(self, offsets: Sequence[Value]) -> Axis:
-        return Axis(self.kernel, self.structure.inner, offsets, self.inner_strides)
+        return Axis(self.kernel, self.structure.inner, offsets, self.inner_strides, self.structure.pairs)
 
     def _between(self, number: int, offsets: Sequence[Value], width: Value) -> None:
         """Before pass `number` (or after the last): finish reductions, compute kept values, start accumulators."""
@@ -277,9 +277,8 @@ class OuterRow:
                     if stash is not None and number == stash[2]:
                         axis.store(stash[1], values.of(stash[0]), index, mask)
                     if number == passes.count - 1:
-                        results = [(o, values.of(v)) for o, v in enumerate(structure.values) if not structure.rows[o]]
-                        for output, result in results:
-                            axis.store(output, result, index, mask)
+                        results = {o: values.of(v) for o, v in enumerate(structure.values) if not structure.rows[o]}
+                        axis.store_all(results, index, mask)
                 for p, state in states.items():
                     for k, value in enumerate(state):
                         strip.store((p, k), value, index)
@@ -292,11 +291,12 @@ def fits(canonical: Canonical) -> bool:
     """Whether fewer of the operands that vary have gaps along the innermost kept axis than along the reduce axis."""
     structure = canonical.structure
     gaps_along = gaps_inner = 0
+    paired, paired_along = ({k for pair in pairs for k in pair} for pairs in (structure.pairs, structure.pairs_along))
     for k, (kept, reduced) in enumerate(zip(structure.inner, structure.along)):
         if structure.is_coordinate(k) or reduced == 0:
             continue
-        gaps_along += reduced == 2
-        gaps_inner += kept == 2
+        gaps_along += reduced == 2 and k not in paired_along
+        gaps_inner += kept == 2 and k not in paired
     return gaps_inner < gaps_along and canonical.extents[-1] > 1
 
 

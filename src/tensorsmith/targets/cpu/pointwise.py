@@ -54,7 +54,7 @@ def long_axis_inside(canonical: Canonical) -> Canonical:
         order = [a for a in range(len(extents)) if a != axis] + [axis]
         strides = tuple(tuple(operand[a] for a in order) for operand in canonical.strides)
         inner = tuple(stride_class(operand[-1]) for operand in strides)
-        return Canonical(replace(structure, inner=inner), tuple(extents[a] for a in order), strides, 0, ())
+        return Canonical(replace(structure, inner=inner, pairs=()), tuple(extents[a] for a in order), strides, 0, ())
     return canonical
 
 
@@ -87,7 +87,7 @@ def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, 
 def _row(kernel: KernelText, strides: dict[int, Value], offsets: list, low: Value, high: Value) -> None:
     """The innermost axis from low to high."""
     structure = kernel.structure
-    axis = Axis(kernel, structure.inner, offsets, strides)
+    axis = Axis(kernel, structure.inner, offsets, strides, structure.pairs)
 
     def stays(kind: Kind, index: int) -> bool:
         if kind is Kind.LOAD:
@@ -104,12 +104,12 @@ def _row(kernel: KernelText, strides: dict[int, Value], offsets: list, low: Valu
 
     def step(index: Value, mask: str | None, carried: list[str]) -> list[str]:
         values = kernel.values(lambda k: axis.load(k, index, mask), lambda c: axis.coordinate(c, index), known, mask)
-        results = [values.of(value) for value in structure.values]
-        for output, result in enumerate(results):
-            axis.store(output, result, index, mask)
+        axis.store_all({o: values.of(value) for o, value in enumerate(structure.values)}, index, mask)
         return []
 
-    vector_loop(kernel, low, high, unrolling(kernel, structure.inner), step, title="the innermost axis")
+    paired = {k for pair in structure.pairs for k in pair}
+    classes = tuple(kind for k, kind in enumerate(structure.inner) if k not in paired)
+    vector_loop(kernel, low, high, unrolling(kernel, classes), step, title="the innermost axis")
 
 
 def constants(canonical: Canonical) -> tuple[list[int], int]:

@@ -54,7 +54,7 @@ def tiled(canonical: Canonical, axis: int) -> Canonical:
     order = [a for a in range(len(canonical.extents) - 1) if a != axis] + [axis, len(canonical.extents) - 1]
     strides = tuple(tuple(operand[a] for a in order) for operand in canonical.strides)
     along = tuple(stride_class(operand[-2]) for operand in strides)
-    structure = replace(canonical.structure, along=along, outer=False)
+    structure = replace(canonical.structure, along=along, outer=False, pairs=())
     return Canonical(structure, tuple(canonical.extents[a] for a in order), strides, 0, ())
 
 

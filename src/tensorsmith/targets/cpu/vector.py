@@ -198,6 +198,26 @@ class Lanes:
             (self.type("i1"), mask),
         )
 
+    def load_pairs(self, element: str, pointer: str) -> tuple[str, str]:
+        """`count` pairs of consecutive elements as the vectors of their first and of their second elements."""
+        low = self.load(element, pointer)
+        high = self.load(element, self.function.offset(pointer, self.count * size_of(element)))
+        even, odd = range(0, 2 * self.count, 2), range(1, 2 * self.count, 2)
+        return self._shuffled(element, low, high, even), self._shuffled(element, low, high, odd)
+
+    def store_pairs(self, element: str, first: str, second: str, pointer: str) -> None:
+        """Write `count` pairs, side by side."""
+        order = [k // 2 + (k % 2) * self.count for k in range(2 * self.count)]
+        self.store(element, self._shuffled(element, first, second, order[: self.count]), pointer)
+        behind = self.function.offset(pointer, self.count * size_of(element))
+        self.store(element, self._shuffled(element, first, second, order[self.count :]), behind)
+
+    def _shuffled(self, element: str, a: str, b: str, order: Sequence[int]) -> str:
+        """The lanes of `a`, then of `b`, in this order."""
+        vector = self.type(element)
+        lanes = ", ".join(f"i32 {k}" for k in order)
+        return self.function.value(f"shufflevector {vector} {a}, {vector} {b}, <{self.count} x i32> <{lanes}>")
+
     def _addresses(self, pointer: str, stride: str) -> str:
         """Vector of addresses pointer + lane * stride (bytes)."""
         steps = self.op("mul", "i64", self.iota("i64"), self.splat("i64", stride))

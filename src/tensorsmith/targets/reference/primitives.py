@@ -179,6 +179,7 @@ PRIMITIVES: dict[Primitive, Callable[[Node, Arrays], np.ndarray]] = {
     Primitive.AS_STRIDED: _as_strided,
     Primitive.PAD: _pad,
     Primitive.CONCAT: lambda node, arrays: np.concatenate(arrays, node.attrs["axis"]),
+    Primitive.PAIR: lambda node, arrays: np.stack(arrays, -1),
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: lambda node, arrays: np.matmul(arrays[0], arrays[1]),
