@@ -70,7 +70,7 @@ def _cosine(limits: Limits, z: Complex) -> Complex:
 
 def _log1p(limits: Limits, z: Complex) -> Complex:
     x, y = z
-    near = x * (x + 2) + y * y
+    near = f.where(both(f.eq(x, 0), f.eq(y, 0)), x, x * (x + 2) + y * y)  # log1p of -0 is -0
     real = f.where(both(f.gt(near, -0.5), f.lt(near, 2)), 0.5 * f.log1p(near), log_magnitude((x + 1, y), limits))
     return real, f.atan2(y, x + 1)
 

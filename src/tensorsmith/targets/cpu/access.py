@@ -89,7 +89,7 @@ class Axis:
         return found[operand != first]
 
     def store_all(self, values: Mapping[int, str], index: Value, mask: str | None) -> None:
-        """Write outputs (number: value) at positions index, index + 1, ...; the parts of pairs, of which none is alone, together."""
+        """Write outputs (number: value) at positions index, index + 1, ...; both parts of pairs at once."""
         kernel = self.kernel
         start = kernel.structure.first_output
         for output, value in values.items():
