@@ -10,7 +10,8 @@ are ordinary real expressions; a split value that needs memory is joined by PAIR
 A product of matrices is one real product of twice the size, with every b of the right matrix as the block [[re, im], [-im, re]].
 Each part is then a sum of 2 K products, with the error bound of the textbook's four real products.
 
-A graph with a primitive or function that has no lowering here stays as it is: `lower_pairs` returns None.
+What has no lowering here (a product along an axis, a library routine) stays a step on complex numbers between the two views
+AS_COMPLEX and AS_REAL of pairs; a graph of nothing else stays as it is.
 """
 
 from __future__ import annotations
@@ -20,21 +21,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, bool_, float32
-from tensorsmith.core.views import Strided
-#TEMP
-from tensorsmith.core.dtypes import float64, complex64
-def real_dtype(dtype):
-    return (float32 if dtype is complex64 else float64) if dtype.kind == "c" else dtype
-def as_real(x: Strided) -> Strided:
-    return Strided((*x.shape, 2), (*(2 * s for s in x.strides), 1), 2 * x.offset)
-def as_complex(x: Strided) -> Strided | None:
-    if x.strides[-1] != 1 or x.offset % 2 or any(s % 2 for n, s in zip(x.shape[:-1], x.strides[:-1]) if n != 1):
-        return None
-    return Strided(x.shape[:-1], tuple(s // 2 for s in x.strides[:-1]), x.offset // 2)
-#TEMPEND
+from tensorsmith.core.dtypes import DType, bool_, float32, real_dtype
 from tensorsmith.ir import build
-from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, replay
+from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, replay, touches_complex
 from tensorsmith.scalar.complex_parts import DOUBLE, SINGLE
 from tensorsmith.scalar.complex_table import BY_PARTS, COMPLEX
 from tensorsmith.scalar.table import Fn
@@ -53,16 +42,15 @@ class Value:
 
 
 def lower_pairs(graph: Graph, written: Collection[int] = ()) -> Graph | None:
-    """The graph on pairs, or None where a node has no lowering. `written`: outputs that are to lie as the caller says."""
-    try:
-        return _Lowering(graph, written).result
-    except NoLowering:
+    """The graph on pairs; None for one without complex numbers, or without a step on them that has a lowering.
+
+    A complex tensor input is a real one of shape S + (2,), a complex run-time scalar two real ones, one after the other.
+    written: outputs that are to lie as the caller says, and are computed there.
+    """
+    if not any(node.dtype.is_complex for node in graph.live_nodes()):
         return None
-
-
-def touches_pairs(graph: Graph) -> bool:
-    """Whether a live node of the graph is complex."""
-    return any(node.dtype.is_complex for node in graph.live_nodes())
+    lowering = _Lowering(graph, written)
+    return lowering.result if lowering.lowered or not lowering.islands else None
 
 
 class _Lowering:
@@ -70,11 +58,13 @@ class _Lowering:
         self.result = Graph()
         self.real: dict[Node, Node] = {}
         self.pairs: dict[Node, Value] = {}
+        self.lowered = self.islands = 0  # steps on complex numbers that have a lowering, and that have none
         for node in source.inputs:
             if not node.dtype.is_complex:
                 self.real[node] = self.result.input(node.shape, node.dtype, node.attrs["param"])
             elif node.attrs["param"]:
-                raise NoLowering
+                first, second = (self.result.input((), real_dtype(node.dtype), param=True) for _ in range(2))
+                self.pairs[node] = Value(parts=(first, second))
             else:
                 self.pairs[node] = Value(self.result.input((*node.shape, 2), real_dtype(node.dtype)))
         for node in source.live_nodes():
@@ -119,20 +109,30 @@ class _Lowering:
         return all(self.pairs[node].joined is not None for node in nodes)
 
     def lower(self, node: Node) -> None:
-        if not node.dtype.is_complex and not any(x.dtype.is_complex for x in node.inputs):
+        if not touches_complex(node):
             self.real[node] = replay(self.result, node, [self.real[x] for x in node.inputs])
             return
         if node.op in VIEWS:
             self.pairs[node] = self.lower_view(node)
             return
-        rule = RULES.get(node.op)
-        if rule is None:
-            raise NoLowering
-        result = rule(self, node)
+        try:
+            if node.op not in RULES:
+                raise NoLowering
+            result = RULES[node.op](self, node)
+            self.lowered += node.op not in FREE
+        except NoLowering:
+            result = self.island(node)
         if isinstance(result, Value):
             self.pairs[node] = result
         else:
             self.real[node] = result
+
+    def island(self, node: Node) -> Value | Node:
+        """A node without a lowering, on complex numbers."""
+        self.islands += 1
+        operands = [build.as_complex(self.joined(x)) if x.dtype.is_complex else self.real[x] for x in node.inputs]
+        made = replay(self.result, node, operands)
+        return Value(build.as_real(made)) if node.dtype.is_complex else made
 
     def lower_view(self, node: Node) -> Value:
         below = self.pairs[node.inputs[0]]
@@ -274,11 +274,15 @@ def _elements(at: _Lowering, node: Node) -> Value:
     return Value(at.result.add(node.op, operands, **node.attrs))
 
 
+# What is no step of its own.
+FREE = frozenset({Primitive.CONST, Primitive.AS_REAL, Primitive.AS_COMPLEX})
+
 RULES: dict[Primitive, Callable[[_Lowering, Node], Value | Node]] = {
     Primitive.MAP: _map,
     Primitive.CAST: _cast,
     Primitive.CONST: _constant,
-#TEMPROW
+    Primitive.AS_REAL: lambda at, node: at.joined(node.inputs[0]),
+    Primitive.AS_COMPLEX: lambda at, node: Value(at.real[node.inputs[0]]),
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.PAD: _pad,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tensorsmith.core.layout import contiguous_strides
-from tensorsmith.core.views import Strided, extent
+from tensorsmith.core.views import Strided, as_complex, as_real, extent
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.kernels.assemble import Kernel
-from tensorsmith.passes.complex_pairs import as_complex, as_real, lower_pairs, touches_pairs
+from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
@@ -297,14 +297,20 @@ def build_plan(
     outputs: strides that output number k must be written with; the others are the plan's choice (contiguous, or a view).
     updates: output k replaces input updates[k]: it is written over it where that is safe (its Output then names the input).
     """
-    lowered = lower_pairs(graph, outputs or ()) if touches_pairs(graph) else None
+    lowered = lower_pairs(graph, outputs or ())
     if lowered is not None:
-        return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates)
+        return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates or {})
+    return _plan(graph, inputs, outputs or {}, updates or {})
+
+
+def _plan(
+    graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int]
+) -> Plan:
     graph = prepare_reductions(graph)
     while True:
         placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
-        required = {graph.outputs[k]: seen for k, seen in (outputs or {}).items()}
-        replaced = {graph.outputs[k]: graph.inputs[i] for k, i in (updates or {}).items()}
+        required = {graph.outputs[k]: seen for k, seen in outputs.items()}
+        replaced = {graph.outputs[k]: graph.inputs[i] for k, i in updates.items()}
         try:
             return _Builder(graph, placed, required, replaced).build()
         except NeedsBuffer as need:  # a step cannot read an operand as it lies
@@ -313,14 +319,20 @@ def build_plan(
 
 def _plan_of_pairs(
     graph: Graph, lowered: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided],
-    updates: Mapping[int, int] | None,
+    updates: Mapping[int, int],
 ) -> Plan:  # fmt: skip
-    """The plan of a complex graph through the same graph on pairs; its outputs are complex again."""
+    """The plan of a complex graph through the same graph on pairs; inputs are counted, and outputs are complex, as before."""
     is_complex = [node.dtype.is_complex for node in graph.outputs]
-    places = [as_real(p) if p is not None and n.dtype.is_complex else p for n, p in zip(graph.inputs, inputs)]
+    number_of: list[int] = []  # of the input before, for every input of the lowered graph
+    places: list[Strided | None] = []
+    for number, (node, place) in enumerate(zip(graph.inputs, inputs)):
+        count = 2 if place is None and node.dtype.is_complex else 1
+        number_of += [number] * count
+        places += [as_real(place) if place is not None and node.dtype.is_complex else place] * count
     required = {k: as_real(seen) if is_complex[k] else seen for k, seen in outputs.items()}
+    replaced = {k: number_of.index(i) for k, i in updates.items()}
     while True:
-        plan = build_plan(lowered, places, required, updates)
+        plan = _plan(lowered, places, required, replaced)
         seen = [as_complex(o.strided) if pairs else o.strided for pairs, o in zip(is_complex, plan.outputs)]
         apart = [k for k, place in enumerate(seen) if place is None]
         if not apart:
@@ -329,8 +341,13 @@ def _plan_of_pairs(
             shape = (*graph.outputs[k].shape, 2)
             required[k] = Strided(shape, contiguous_strides(shape))
     plan.outputs = [
-        replace(o, strided=place, dtype=node.dtype) for node, place, o in zip(graph.outputs, seen, plan.outputs)
+        replace(o, strided=place, dtype=node.dtype, input=None if o.input is None else number_of[o.input])
+        for node, place, o in zip(graph.outputs, seen, plan.outputs)
+        if place is not None
     ]
+    plan.tensor_inputs = [number_of[i] for i in plan.tensor_inputs]
+    plan.params = list(dict.fromkeys(number_of[i] for i in plan.params))
+    plan.splits_numbers = any(graph.inputs[i].dtype.is_complex for i in plan.params)
     return plan
 
 
