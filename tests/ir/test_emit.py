@@ -103,6 +103,7 @@ def test_every_other_primitive():
         graph.add(Primitive.PUT, (x, index, rows), axis=0, reduce="add"),
         graph.add(Primitive.GATHER, (x, wide), axis=0),
         graph.add(Primitive.SCATTER, (x, wide, b.slice_(b.slice_(x, 0, 0, 1), 1, 0, 3)), axis=0, reduce="set"),
+        graph.add(Primitive.PAIR, (x, x)),
         graph.add(Primitive.RANDOM, (key, index)),
         graph.add(Primitive.LIBRARY, (x,), name="argsort", axis=1, descending=True, shape=(4, 4), dtype=int64),
         graph.add(Primitive.CAST, (graph.constant(1.5, float64),), dtype=float32),

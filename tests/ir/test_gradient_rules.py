@@ -158,6 +158,10 @@ def test_concat():
     check(lambda x, y: b.concat([x * x, y, x], 1), uniform(2, 3), uniform(2, 1, seed=1))
 
 
+def test_pair():
+    check(lambda x, y: x.graph.add(Primitive.PAIR, (x * y, y)) * 2.0, uniform(2, 3), uniform(2, 3, seed=1))
+
+
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_reduce(kind, axis):

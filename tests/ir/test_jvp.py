@@ -97,6 +97,7 @@ CASES = {
     "as_strided": (lambda x: x.graph.add(Primitive.AS_STRIDED, (x,), shape=(2, 3), strides=(1, 2), offset=1), X),
     "pad": (lambda x: b.pad(x, (1, 0), (0, 2), (2, 1)), X),
     "concat": (lambda x, y, c: b.concat([x, b.cast(c, float64), y], 0), X, X + 1, X > 1),
+    "pair": (lambda x, c: x.graph.add(Primitive.PAIR, (x, b.cast(c, float64))), X, X > 1),
     "take": (lambda x, i: x.graph.add(Primitive.TAKE, (x, i), axis=1), X, np.array([3, 0, 0])),
     "gather": (lambda x, i: x.graph.add(Primitive.GATHER, (x, i), axis=0), X, INDEX),
     "scatter": (lambda x, i, s: scatter(x, i, s, 0, "add"), X, INDEX, _array(2, 4)),

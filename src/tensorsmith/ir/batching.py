@@ -209,6 +209,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.CAST: _pointwise,
     Primitive.AS_REAL: _pointwise,
     Primitive.AS_COMPLEX: _pointwise,
+    Primitive.PAIR: _pointwise,
     Primitive.RESHAPE: _reshape,
     Primitive.PERMUTE: _permute,
     Primitive.EXPAND: _expand,

@@ -177,6 +177,10 @@ def _concat(node: Node, output: Node, tangents: Tangents) -> Node | None:
     return concat(parts, node.attrs["axis"])
 
 
+def _pair(node: Node, output: Node, tangents: Tangents) -> Node | None:
+    return replay(node.graph, node, [zeros(x, x.shape) if t is None else t for x, t in zip(node.inputs, tangents)])
+
+
 def _written(node: Node, output: Node, tangents: Tangents) -> Node | None:
     """A write is linear in what it writes and what it writes over."""
     base, index, src = node.inputs
@@ -249,6 +253,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.AS_STRIDED: _itself,
     Primitive.PAD: _itself,
     Primitive.CONCAT: _concat,
+    Primitive.PAIR: _pair,
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _matmul,

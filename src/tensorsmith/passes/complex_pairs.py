@@ -7,8 +7,8 @@ are ordinary real expressions; a split value that needs memory is joined by PAIR
 
     z = x * y              xr, xi = x[..., 0], x[..., 1]   (views)      z = pair(xr * yr - xi * yi, xr * yi + xi * yr)
 
-A product of matrices is one real product of twice the size, with every b of the right matrix as the block [[re, im], [-im, re]].
-Each part is then a sum of 2 K products, with the error bound of the textbook's four real products.
+A product of matrices is one real product of twice the size, in which every element of the right matrix is the block
+[[re, im], [-im, re]]. Each part is then a sum of 2 K products, with the error bound of the textbook's four products.
 
 What has no lowering here (a product along an axis, a library routine) stays a step on complex numbers between the two views
 AS_COMPLEX and AS_REAL of pairs; a graph of nothing else stays as it is.
@@ -177,11 +177,11 @@ def _map(at: _Lowering, node: Node) -> Value | Node:
         operands = [_along_pairs(at.real[condition]), *(at.joined(x) for x in chosen)]
         return Value(at.result.add(Primitive.MAP, operands, fn=fn))
     # Parts of run-time scalars alone would be computed as Python's numbers are; here they have their own precision.
-    operands = [
+    split_operands: list[Any] = [
         tuple(build.as_value(part) for part in at.parts(x)) if x.dtype.is_complex else at.real[x] for x in node.inputs
     ]
     limits = SINGLE if real_dtype(node.inputs[-1].dtype) is float32 else DOUBLE
-    result = row(limits, *operands)
+    result = row(limits, *split_operands)
     if not isinstance(result, tuple):
         return result
     first, second = result
