@@ -145,6 +145,11 @@ def test_powers(a, b):
         assert_near(value(Fn.POW, a, b), a**b, 60, (a, b))
 
 
+def test_arcs_beside_the_branch_points():
+    assert_near(value(Fn.ACOS, 1 + 5e-324j), complex(math.sqrt(5e-324), -math.sqrt(5e-324)), 4, "1 + 5e-324j")
+    assert_near(value(Fn.ATANH, 1 + 5e-324j).real, complex(np.arctanh(np.complex128(1 + 5e-324j))).real, 4, "1 + 5e-324j")
+
+
 def test_powers_of_zero():
     assert value(Fn.POW, 0j, 0j) == 1 and value(Fn.POW, 0j, 2 + 1j) == 0 and value(Fn.POW, 5 + 1j, 0j) == 1
 

@@ -37,8 +37,8 @@ def _first_quadrant(x: Any, y: Any, limits: Limits) -> tuple[Any, Any, Any]:
     strictly = f.lt(x, 1)
     part = 0.5 * (f.reciprocal(right) + f.reciprocal(left))
     excess_inside = y * (y * part + f.sqrt(part * (a + 1)))
-    excess = 0.5 * (f.div(y * y, right) + left)
-    excess_outside = excess + f.sqrt(excess * (a + 1))
+    excess = f.div(y * y, right) + left  # twice a - 1, which may be the smallest number
+    excess_outside = 0.5 * excess + f.sqrt(excess * (0.5 * (a + 1)))
     small = f.log1p(f.where(strictly, excess_inside, excess_outside))
     large = f.log(a + f.sqrt(a * a - 1))
     imaginary = f.where(f.le(a, _CROSS_A), small, large)
