@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, compute_dtype, type_name
+from tensorsmith.core.dtypes import DType, compute_dtype, real_dtype, type_name
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
@@ -20,6 +20,7 @@ from tensorsmith.ops.reduction_steps import (
     one_axis,
     row_sum,
     shaped,
+    squared_size,
 )
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.singular_values import nuclear_norm_of
@@ -35,7 +36,7 @@ def _moments(x: Node, axes: Axes, correction: float) -> tuple[Node, Node]:
     count = work.shape[axis]
     average = row_sum(work, axis) / float(count)
     around = work - average
-    variance = row_sum(around * around, axis) / float(max(count - correction, 0))
+    variance = row_sum(squared_size(around), axis) / float(max(count - correction, 0))
     return kept(variance, x.shape, axes), kept(average, x.shape, axes)
 
 
@@ -148,11 +149,11 @@ def _norm(x: Node, axes: Axes, keepdim: bool, order: float) -> Node:
     if order == math.inf or order == -math.inf:
         found = build.reduce(size, "max" if order > 0 else "min", (axis,), keepdim=True)
     elif order == 0:
-        found = row_sum(build.cast(build.map_(Fn.NE, work, 0), work.dtype), axis)
+        found = row_sum(build.cast(build.map_(Fn.NE, work, 0), real_dtype(work.dtype)), axis)
     elif order == 1:
         found = row_sum(size, axis)
     elif order == 2:
-        found = build.map_(Fn.SQRT, row_sum(work * work, axis))
+        found = build.map_(Fn.SQRT, row_sum(squared_size(work), axis))
     else:
         found = build.map_(Fn.POW, row_sum(build.map_(Fn.POW, size, order), axis), 1.0 / order)
     return shaped(found, x, axes, keepdim)
@@ -164,7 +165,7 @@ def _norm_vjp(inputs: Any, outputs: Any, grads: Any, axes: Axes, keepdim: bool, 
     if order == 0:
         return [zeros(grad, x.shape)]
     if order == 1:
-        return [build.map_(Fn.SIGN, x) * grad]
+        return [build.map_(Fn.SGN, x) * grad]
     zero = build.map_(Fn.EQ, norm, 0)
     safe = build.where(zero, 1, norm)
     if order == 2:
@@ -172,11 +173,11 @@ def _norm_vjp(inputs: Any, outputs: Any, grads: Any, axes: Axes, keepdim: bool, 
     size = build.map_(Fn.ABS, x)
     if math.isinf(order):
         chosen = build.map_(Fn.EQ, size, norm)
-        count = build.reduce(build.cast(chosen, compute_dtype(x.dtype)), "sum", axes, keepdim=True)
-        return [build.where(chosen, build.map_(Fn.SIGN, x) * (build.wide(grad) / count), 0)]
+        count = build.reduce(build.cast(chosen, compute_dtype(real_dtype(x.dtype))), "sum", axes, keepdim=True)
+        return [build.where(chosen, build.map_(Fn.SGN, x) * (build.wide(grad) / count), 0)]
     nothing = build.map_(Fn.EQ, x, 0)
     safe_size = build.where(nothing, 1, size)
-    slope = build.where(nothing, 0, build.map_(Fn.SIGN, x) * build.map_(Fn.POW, safe_size, order - 1))
+    slope = build.where(nothing, 0, build.map_(Fn.SGN, x) * build.map_(Fn.POW, safe_size, order - 1))
     return [slope * build.where(zero, 0, grad * build.map_(Fn.POW, safe, 1 - order))]
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import finfo, float64, int64
+from tensorsmith.core.dtypes import complex128, finfo, float64, int64
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
@@ -231,7 +231,8 @@ def _fmin(x: Any, y: Any) -> Node:
 
 def _float_power(x: Any, y: Any) -> Node:
     graph = build.graph_of([x, y])
-    return m(Fn.POW, build.cast(x, float64, graph), build.cast(y, float64, graph))
+    dtype = complex128 if build.promote([x, y]).is_complex else float64
+    return m(Fn.POW, build.cast(x, dtype, graph), build.cast(y, dtype, graph))
 
 
 def _heaviside(x: Any, y: Any) -> Node:
@@ -287,7 +288,7 @@ def binary(
 
 binary("fmax", _fmax, "The larger of two; where one is NaN, the other.", inplace=False)
 binary("fmin", _fmin, "The smaller of two; where one is NaN, the other.", inplace=False)
-binary("float_power", _float_power, "x ** y in float64.", inplace=False)
+binary("float_power", _float_power, "x ** y in float64, or in complex128.", inplace=False)
 binary("heaviside", _heaviside, "0 below zero, 1 above, and the second operand at zero.", differentiable=False)
 binary("ldexp", _ldexp, "x * 2**y.")
 binary("logaddexp2", _logaddexp2, "log2(2**x + 2**y).", inplace=False)

@@ -22,7 +22,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node, Primitive
-from tensorsmith.ops.complex_numbers import view_as_complex
+from tensorsmith.ops.complex_numbers import view_as_complex, view_as_real
 from tensorsmith.ops.creation import array_of, check_device, copy_array, shape_of
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import Fn
@@ -355,6 +355,8 @@ def _in_place(name: str, words: int, defaults: dict[str, float], check: Any = No
     operation = _inplace[name]
 
     def method(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+        if self.dtype.is_complex and name in ("uniform", "normal"):
+            return _parts_in_place(name, self, args, kwargs, generator)
         if self.dtype.kind != "f" and name != "bernoulli":
             raise NotImplementedError(f"\"{name}_\" not implemented for '{self.dtype.name}'")
         unknown = set(kwargs) - set(defaults)
@@ -372,6 +374,16 @@ def _in_place(name: str, words: int, defaults: dict[str, float], check: Any = No
         f"Write samples of the {name.replace('_', '-')} distribution ({', '.join(defaults)}) over this tensor."
     )
     inplace_method(name, method)
+
+
+def _parts_in_place(name: str, x: Tensor, args: Sequence[Any], kwargs: dict[str, Any], generator: Generator | None) -> Tensor:
+    """Both parts of complex numbers: uniform in the same interval, or normal with half the variance around the mean."""
+    if name == "uniform":
+        view_as_real(x).uniform_(*args, generator=generator, **kwargs)
+        return x
+    values = dict(zip(("mean", "std"), args)) | kwargs
+    view_as_real(x).normal_(0.0, float(values.get("std", 1.0)) * math.sqrt(0.5), generator=generator)
+    return x.add_(values["mean"]) if values.get("mean") else x
 
 
 def _check_uniform(name: str, low: float, high: float) -> None:

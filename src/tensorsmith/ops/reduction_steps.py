@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tensorsmith.core.dtypes import DType, get_default_dtype, type_name
+from tensorsmith.core.dtypes import DType, get_default_dtype, real_dtype, type_name
 from tensorsmith.core.shapes import normalise_axes
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scatter, zeros
@@ -85,8 +85,17 @@ def floating_only(name: str, x: Tensor, dtype: DType | None) -> None:
 
 
 def shaped(x: Node, like: Node, axes: Axes, keepdim: bool) -> Node:
-    """A result with reduced axes kept, in its final shape and in the dtype of `like`."""
-    return build.cast(build.reshape(x, result_shape(like.shape, axes, keepdim)), like.dtype)
+    """A result with reduced axes kept, in its final shape and in the dtype of `like`; a real one stays real."""
+    dtype = like.dtype if x.dtype.is_complex else real_dtype(like.dtype)
+    return build.cast(build.reshape(x, result_shape(like.shape, axes, keepdim)), dtype)
+
+
+def squared_size(x: Node) -> Node:
+    """x * x of real values, |x|**2 of complex ones."""
+    if not x.dtype.is_complex:
+        return x * x
+    parts = build.as_real(x)
+    return build.reduce(parts * parts, "sum", (x.ndim,))
 
 
 def at_index(x: Node, index: Node, grad: Node, axis: int) -> Node:

@@ -189,7 +189,7 @@ def _logsumexp(x: Node, axes: Axes, keepdim: bool) -> Node:
     if count_of(x.shape, axes) == 0:
         return build.full(x.graph, result_shape(x.shape, axes, keepdim), -math.inf, x.dtype)
     work, axis = one_axis(build.wide(x), axes)
-    top = build.reduce(work, "max", (axis,), keepdim=True)
+    top = build.reduce(build.part(work, 0) if work.dtype.is_complex else work, "max", (axis,), keepdim=True)
     # An infinite maximum is not subtracted: inf - inf would be NaN where inf or -inf is meant.
     shift = build.where(build.map_(Fn.EQ, build.map_(Fn.ABS, top), math.inf), 0, top)
     total = row_sum(build.map_(Fn.EXP, work - shift), axis)
@@ -200,7 +200,7 @@ def _logsumexp_vjp(inputs: Any, outputs: Any, grads: Any, axes: Axes, keepdim: b
     x = inputs[0]
     out = kept(outputs[0], x.shape, axes)
     out = build.where(build.map_(Fn.EQ, out, -math.inf), 0, out)
-    return [kept(grads[0], x.shape, axes) * build.map_(Fn.EXP, x - out)]
+    return [kept(grads[0], x.shape, axes) * build.conj(build.map_(Fn.EXP, x - out))]
 
 
 logsumexp_operator = Operator("logsumexp", _logsumexp, vjp=_logsumexp_vjp)

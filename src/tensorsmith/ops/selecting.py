@@ -168,7 +168,7 @@ def _lerp(start: Node, end: Node, weight: Any) -> Node:
 def _lerp_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> list[Node | None]:
     start, end, weight = inputs
     grad = grads[0]
-    return [grad * (1 - weight), grad * weight, grad * (end - start)]
+    return [grad * build.conj(1 - weight), grad * build.conj(weight), grad * build.conj(end - start)]
 
 
 lerp_operator = Operator("lerp", _lerp, vjp=_lerp_vjp, pointwise=True)
@@ -185,6 +185,10 @@ def _check_lerp(name: str, start: Tensor, end: Tensor, weight: Any) -> Any:
     if isinstance(found, Tensor):
         if found.dtype is not start.dtype:
             raise RuntimeError(f"expected dtype {start.dtype.name} for `weight` but got dtype {found.dtype.name}")
+        return found
+    if isinstance(found, complex):
+        if not start.is_complex():
+            raise RuntimeError(f"{name}(): a complex weight needs complex tensors, got {start.dtype.name}")
         return found
     return float(found)
 

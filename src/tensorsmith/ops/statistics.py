@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core.shapes import normalise_axis
+from tensorsmith.ops.complex_numbers import complex, imag, real  # noqa: A004 - PyTorch's name
 from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.index_steps import from_host, host
 from tensorsmith.ops.joining import cat
@@ -109,7 +110,7 @@ def cov(
             weights = w if weights is None else weights * w
     total: Any = count if weights is None else weights.sum()
     if weights is None:
-        average = rows.mean(1, keepdim=True) if rows.dtype.kind == "f" else rows.sum(1, keepdim=True) / count
+        average = rows.mean(1, keepdim=True) if rows.dtype.kind in "fc" else rows.sum(1, keepdim=True) / count
     else:
         average = (rows * weights).sum(1, keepdim=True) / total
     if weights is None:
@@ -120,7 +121,7 @@ def cov(
         norm_factor = (total - correction * (weights * aweights).sum() / total).clamp(min=0)
     around = rows - average
     other = around if weights is None else around * weights
-    found = (around @ other.to(around.dtype).t()) / norm_factor
+    found = (around @ other.to(around.dtype).mH) / norm_factor
     return found.squeeze()
 
 
@@ -134,8 +135,9 @@ def corrcoef(input: Tensor) -> Tensor:  # noqa: A002
     c = cov(input)
     if not c.ndim:
         return c / c
-    deviation = c.diagonal().sqrt()
-    return (c / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1, 1)
+    deviation = real(c.diagonal()).sqrt()
+    found = c / deviation.unsqueeze(1) / deviation.unsqueeze(0)
+    return complex(real(found).clamp(-1, 1), imag(found).clamp(-1, 1)) if found.is_complex() else found.clamp(-1, 1)
 
 
 # --- quantiles --------------------------------------------------------------------------------------------------------
