@@ -448,7 +448,7 @@ def fliplr(input: Tensor) -> Tensor:
 def flipud(input: Tensor) -> Tensor:
     """The first axis reversed."""
 def float_power(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
-    """x ** y in float64."""
+    """x ** y in float64, or in complex128."""
 def floor(input: Tensor, *, out: Any = None) -> Tensor:
     """floor(input): IEEE 754, one operation"""
 def floor_divide(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -1399,7 +1399,7 @@ def var_mean(
 ) -> Any:
     """Variance and mean over axes: squares around the mean over n - correction (1 by default)."""
 def vdot(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
-    """The sum of the products of two vectors."""
+    """The sum of the products of two vectors, the first conjugated where it is complex."""
 def view_as_complex(input: Tensor) -> Tensor:
     """The same memory as complex numbers: real (..., 2) as complex (...)."""
 def view_as_real(input: Tensor) -> Tensor:

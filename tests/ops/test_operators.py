@@ -60,3 +60,61 @@ def test_gradients(name):
         results = call(*operands)
         if any(r.requires_grad for r in (results if isinstance(results, tuple | list) else [results])):
             assert gradgradcheck(call, operands, atol=1e-4)
+
+
+# What has a meaning for complex numbers; any other operator refuses them when its graph is built, or is only called where
+# the dtype was checked before (networks' normalisations, random distributions).
+CHECKED_BEFORE = {
+    "batch_norm", "batch_norm_evaluation", "gaussian_nll_loss", "group_norm", "layer_norm", "local_response_norm", "normal",
+    "running_statistic", "uniform",
+}  # fmt: skip
+COMPLEX = """
+    abs acos acosh add add_alpha addbmm addcdiv addcmul addmm addmv addr angle asin asinh atan atanh baddbmm bilinear bmm
+    cat clone complex_part conj conj_physical constant_pad_nd contiguous copy copy_of cos cosh count_nonzero cumprod
+    cumsum diag_embed diagonal div dot einsum embedding eq exp exp2 expand expm1 flip float_power gather getitem index
+    index_add index_copy index_fill index_put index_select isclose isfinite isinf isnan isreal kron l1_loss ldexp lerp
+    linalg_cross linear log log10 log1p log2 logaddexp logcumsumexp logical_and logical_not logical_or logical_xor
+    logsumexp masked_fill matmul mean mm module_boundary mul mv nan_to_num ne neg ones_of outer pad_taking
+    parameters_to_vector permute pow prod put reciprocal repeat repeat_interleave reshape roll rsqrt rsub scale_gradient
+    scatter scatter_add scatter_reduce select sgn sigmoid silu sin sinc sinh slice softsign split sqrt square squeeze
+    stack stack_rows std std_mean sub sub_alpha sum sum_to_size t take tan tanh tanhshrink tensordot to_copy total_norm
+    transpose tril triu unbind unfold unsqueeze var var_mean vector_norm view view_as_real view_of_base where write_view
+    zeros_of
+""".split()
+
+
+def complex_operands(sample, dtype):
+    given = harness.arrays(sample, dtype, harness.BASIC, np.random.default_rng(1))
+    return [ts.tensor(x) if isinstance(x, np.ndarray) else x for x in given]
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers(name):
+    operator = operators()[name]
+    for sample in harness.samples(operator):
+        try:
+            operands = complex_operands(sample, ts.complex128)
+            harness.program_of(operator, operands, sample.attrs)
+        except REFUSALS:
+            assert len(harness.samples(operator)) > 1, "its only sample is refused"
+            continue
+        harness.check_against_reference(operator, sample, ts.complex128, "transposed")
+        if name != "vector_norm":  # finds the largest |x| by equality, for which the reference, unrounded, is too exact
+            harness.check_against_reference(operator, sample, ts.complex64)
+        needs = [x for i, x in enumerate(operands) if isinstance(x, ts.Tensor) and x.dtype.kind in "fc"
+                 and i not in sample.fixed]  # fmt: skip
+        call = lambda *xs, operator=operator, sample=sample: operator(*xs, **sample.attrs)
+        results = call(*[x.requires_grad_() if any(x is n for n in needs) else x for x in operands])
+        if any(r.requires_grad for r in (results if isinstance(results, tuple | list) else [results])):
+            assert gradcheck(call, operands, atol=1e-5)
+            assert gradgradcheck(call, operands, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(COMPLEX) - CHECKED_BEFORE))
+def test_complex_numbers_are_refused_by_every_other_operator(name):
+    operator = operators()[name]
+    for sample in harness.samples(operator):
+        operands = complex_operands(sample, ts.complex128)
+        if any(isinstance(x, ts.Tensor) and x.is_complex() for x in operands):
+            with pytest.raises(REFUSALS):
+                harness.program_of(operator, operands, sample.attrs)

@@ -94,6 +94,8 @@ def check_operands(operation: InplaceOperation, kinds: Sequence[Kind], attrs: di
     inner = operation.operator.program(kinds, attrs)
     targets: list[Layout] = [kinds[i] for i in operation.writes]  # type: ignore[misc]
     for node, target in zip(inner.graph.outputs, targets):
+        if target.dtype.is_complex and node.op is Primitive.MAP and node.attrs["fn"] is Fn.ABS:
+            raise RuntimeError(f"In-place {operation.operator.name} is not supported for complex tensors: its result is real")
         check_result(operation.name, node.dtype, node.shape, target)
         if may_overlap_itself(Strided(target.shape, target.strides)):
             raise RuntimeError(

@@ -182,7 +182,7 @@ def _scan(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
         level = map_(Fn.EQ, this, following)  # also where both are infinite and their difference is NaN
         fall = where(level, 0, this) - where(level, 0, following)
         decay = concat([map_(Fn.EXP, fall), one], axis)
-        return [map_(Fn.EXP, x - out) * recurrence_from_end(decay, grad, axis)]
+        return [conj(map_(Fn.EXP, x - out)) * recurrence_from_end(conj(decay), grad, axis)]
     raise NotImplementedError(f"scan: the gradient of kind {kind!r}")
 
 

@@ -232,6 +232,11 @@ def _put(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 
 
 def _library(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    if attrs.get("reduce") in ("amax", "amin") and attrs["dtype"].is_complex:
+        raise NotImplementedError(
+            f"\"{attrs['name']}_{attrs['reduce']}\" not implemented for '{type_name(attrs['dtype'])}': complex numbers have no "
+            "order"
+        )
     return tuple(attrs["shape"]), attrs["dtype"]
 
 

@@ -30,6 +30,7 @@ Files of no family:
     registry            `@public`: the table, and how its functions become methods, in-place forms and `out=`
     raw_keys            one look-up for a call seen before, for functions whose arguments are normalised
     checks              what operators of networks refuse
+    real_only           what is refused of complex numbers, by operator; loaded last
     inplace             `copy_`, `fill_`, `zero_`, and how `out=` is written
     lend_to_autograd    what autograd takes from here
 """
@@ -93,6 +94,8 @@ from tensorsmith.ops import (
     windows,
 )
 
+from tensorsmith.ops import real_only  # isort: skip - it looks at every operator
+
 __all__ = [
     "matrices",
     "windows",
@@ -135,6 +138,7 @@ __all__ = [
     "pointwise_composites",
     "positions",
     "random",
+    "real_only",
     "reductions",
     "row_normalisation",
     "scans",

@@ -27,12 +27,13 @@ _activation = public("activations", namespace="nn.functional", method=False)
 
 
 def _operator(
-    name: str, kernel: str, formula: Callable[..., Node], gradient: Any = None, pointwise: bool = True
-) -> Operator:
+    name: str, kernel: str, formula: Callable[..., Node], gradient: Any = None, pointwise: bool = True,
+    of_complex: bool = False,
+) -> Operator:  # fmt: skip
     """A floating-point activation; `kernel` is what PyTorch's message calls it where the dtype is refused."""
 
     def build_activation(x: Node, **attrs: Any) -> Node:
-        return formula(need_floating_node(kernel, x), **attrs)
+        return formula(x if of_complex and x.dtype.is_complex else need_floating_node(kernel, x), **attrs)
 
     return Operator(name, build_activation, gradient, pointwise=pointwise)
 
@@ -216,7 +217,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 
 # --- smooth ones ------------------------------------------------------------------------------------------------------
 
-_silu_operator = _operator("silu", "silu_cpu", composites.silu)
+_silu_operator = _operator("silu", "silu_cpu", composites.silu, of_complex=True)
 _silu_in_place = _in_place(_silu_operator)
 
 

@@ -31,6 +31,14 @@ def need_floating_node(kernel: str, x: Node) -> Node:
     return x
 
 
+def refuse_complex(name: str, x: Tensor) -> None:
+    """Refuse a complex tensor where only real ones have a meaning."""
+    if x.is_complex():
+        raise NotImplementedError(
+            f"\"{name}\" not implemented for '{type_name(x.dtype)}': apply it to abs(), real or imag"
+        )
+
+
 def axis_of(dim: Any, ndim: int) -> int:
     """An axis from 0; IndexError where there is none of that number. A zero-dim tensor has axis 0 and -1."""
     most = max(ndim, 1)
@@ -48,4 +56,4 @@ def need_tensors(operator: str, **operands: Any) -> None:
             )
 
 
-__all__ = ["axis_of", "c_name", "need_floating", "need_floating_node", "need_tensors", "type_name"]
+__all__ = ["axis_of", "c_name", "need_floating", "need_floating_node", "need_tensors", "refuse_complex", "type_name"]

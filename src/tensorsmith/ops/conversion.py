@@ -114,6 +114,12 @@ for _name, _dtype in {
 
 
 @method()
+def chalf(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Refused: complex32, whose parts are float16, is not there; complex64 is the smallest complex dtype."""
+    raise NotImplementedError("chalf(): complex32 is not implemented; use cfloat(), which is complex64")
+
+
+@method()
 def cpu(self: Tensor) -> Tensor:
     """On the CPU, where every tensor is."""
     return self

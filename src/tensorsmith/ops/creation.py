@@ -201,6 +201,8 @@ def tensor(
         return _finish(result, requires_grad)
     array, inferred = _infer(data)
     dtype = dtype or inferred
+    if inferred.is_complex and not dtype.is_complex and isinstance(data, list | tuple):
+        raise TypeError(f"must be real number, not complex: tensor() of complex numbers in {dtype.name}")
     if isinstance(data, complex) or (isinstance(data, int | float) and dtype.kind in "iu" and dtype is not dtypes.uint64):
         from tensorsmith.ops.inplace import check_number
 
@@ -375,7 +377,7 @@ def arange(
     values = [v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step)]
     start, end, step = values
     if any(isinstance(v, complex) for v in values):
-        raise TypeError(f"arange(): the bounds and the step must be real numbers, got {values}")
+        raise RuntimeError(f"arange(): the bounds and the step must be real numbers, got {values}")
     if step == 0:
         raise RuntimeError("arange(): step must be nonzero")
     if not all(math.isfinite(v) for v in values):

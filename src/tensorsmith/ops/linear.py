@@ -69,8 +69,8 @@ def _linear_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Seq
     rows = _rows(x)
     grad = build.reshape(grads[0], (rows.shape[0], matrix.shape[0]))
     parts: list[Node | None] = [
-        build.reshape(build.matmul(grad, matrix), x.shape),
-        build.reshape(build.matmul(build.permute(grad, (1, 0)), rows), weight.shape),
+        build.reshape(build.matmul(grad, build.conj(matrix)), x.shape),
+        build.reshape(build.matmul(build.permute(grad, (1, 0)), build.conj(rows)), weight.shape),
     ]
     return parts + [build.sum_to(grad, bias.shape) for bias in rest]
 

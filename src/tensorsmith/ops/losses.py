@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import int32, type_name
+from tensorsmith.core.dtypes import int32, real_dtype, type_name
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
@@ -43,6 +43,7 @@ def _elementwise(name: str, kernel: str | None, formula: Callable[..., Node]) ->
             need_floating(kernel, dtype)
         terms = formula(*_pair(x, target), **attrs)
         if not weight:
+            dtype = dtype if terms.dtype.is_complex else real_dtype(dtype)
             if mode == "mean" and not dtype.is_floating_point:
                 raise RuntimeError(
                     "mean(): could not infer output dtype. Input dtype must be either a floating point or complex "

@@ -234,7 +234,15 @@ bmm = _pair(
     "bmm", bmm_operator, _check_bmm, "The products of two batches of matrices, (B, M, K) and (B, K, N).", "mat2"
 )
 mv = _pair("mv", mv_operator, _check_mv, "The product of a matrix and a vector.", "vec")
-dot = _pair("dot", dot_operator, _check_dot, "The sum of the products of two vectors.", "tensor", ("vdot",))
+dot = _pair("dot", dot_operator, _check_dot, "The sum of the products of two vectors.", "tensor")
+
+
+@public("matmul", out=True)
+def vdot(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
+    """The sum of the products of two vectors, the first conjugated where it is complex."""
+    return dot(need_tensor("vdot", input).conj(), other)
+
+
 outer = _pair("outer", outer_operator, _check_outer, "All products of the elements of two vectors.", "vec2", ("ger",))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, get_default_dtype
+from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.ops import creation
 from tensorsmith.ops.conversion import clone
@@ -93,11 +93,12 @@ def logspace(
     requires_grad: bool = False, out: Tensor | None = None, layout: Any = None,
 ) -> Tensor:  # fmt: skip
     """base ** x for `steps` equally distant x from start to end."""
-    from tensorsmith.core.dtypes import float64
+    from tensorsmith.core.dtypes import complex128, float64, of_python_scalar
 
     check_device(device)
-    exponents = creation.linspace(start, end, steps, dtype=float64)
-    found = (base**exponents).to(dtype or get_default_dtype())
+    of_complex = any(isinstance(v.item() if isinstance(v, Tensor) else v, complex) for v in (start, end, base))
+    exponents = creation.linspace(start, end, steps, dtype=complex128 if of_complex else float64)
+    found = (base**exponents).to(dtype or of_python_scalar(0j if of_complex else 0.0))
     return found.requires_grad_(True) if requires_grad else found
 
 

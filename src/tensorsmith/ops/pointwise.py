@@ -39,8 +39,6 @@ def check_dtypes(fn: Fn, nodes: tuple[Any, ...]) -> None:
         raise NotImplementedError(
             f"\"{name}_cpu\" not implemented for '{next(d.name for d in dtypes if d.kind in 'fc')}'"
         )
-    if "c" in kinds and fn in (Fn.MINIMUM, Fn.MAXIMUM):
-        raise RuntimeError(f"{name} not implemented for complex tensors: they have no order; compare abs(), real or imag")
     if "c" in kinds and fn is Fn.SIGN:
         raise NotImplementedError("sign: not defined for complex numbers; use sgn, which is x / |x|")
     if fn is Fn.SUB and "b" in kinds:
@@ -211,6 +209,8 @@ def _scaled_sum(sign: int) -> Callable[[Node, Any, Any], Node]:
     def build_sum(x: Any, y: Any, alpha: Any) -> Node:
         if build.operand_dtype(alpha).kind == "f" and build.promote([x, y]).kind in "iub":
             raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+        if build.operand_dtype(alpha).is_complex and not build.promote([x, y]).is_complex:
+            raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
         check_dtypes(Fn.ADD if sign > 0 else Fn.SUB, (x, y))
         scaled = build.map_(Fn.MUL, y, alpha)
         return build.map_(Fn.ADD if sign > 0 else Fn.SUB, x, scaled)

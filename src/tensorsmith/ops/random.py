@@ -292,6 +292,8 @@ def randint(
     check_device(device)
     if size is None:
         low, high, size = 0, low, high
+    if dtype is not None and dtype.is_complex:
+        raise RuntimeError(f"randint: integers are not drawn in a complex dtype, got {dtype.name}")
     if high <= low:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if not isinstance(size, tuple | list):

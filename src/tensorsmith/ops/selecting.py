@@ -68,6 +68,8 @@ def _check_fill(name: str, x: Tensor, mask: Any, value: Any) -> Any:
             raise RuntimeError(
                 f"{name} only supports a 0-dimensional value tensor, but got tensor with {operand.ndim} dimension(s)."
             )
+    elif operand.__class__ is complex and not x.is_complex():
+        raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow: {operand} is complex")
     elif x.dtype.kind in "iub" and operand.__class__ is float and not (operand == int(operand)):
         raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
     return operand

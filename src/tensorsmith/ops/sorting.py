@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import DType, iinfo, int64
+from tensorsmith.core.dtypes import DType, iinfo, int64, type_name
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.checks import refuse_complex
 from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.extremes import shared
 from tensorsmith.ops.index_steps import from_host, host
@@ -190,6 +191,7 @@ _medians("nanmedian", True, "The lower median of the values that are not NaN, of
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:  # noqa: A002
     """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
     axis = normalise_axis(as_int("mode", dim, "dim"), need_tensor("mode", input).ndim)
+    refuse_complex("mode", input)
     if not input.ndim:
         return ValuesIndices(input.clone(), copy_array(np.zeros((), np.int64)))
     if input.layout.shape[axis] == 0:
@@ -218,7 +220,8 @@ def unique(
     dim: int | None = None,
 ) -> Any:  # fmt: skip
     """Distinct elements (or slices of an axis) in order; also where each element went, and how often each occurs."""
-    values = host(need_tensor("unique", input), "unique")
+    refuse_complex("unique", need_tensor("unique", input))
+    values = host(input, "unique")
     axis = None if dim is None else normalise_axis(dim, input.ndim)
     found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = inverse.reshape(values.shape if axis is None else -1)
@@ -238,7 +241,8 @@ def unique_consecutive(
     dim: int | None = None,  # noqa: A002
 ) -> Any:
     """The elements (or slices of an axis) without immediate repetitions."""
-    values = host(need_tensor("unique_consecutive", input), "unique_consecutive")
+    refuse_complex("unique_consecutive", need_tensor("unique_consecutive", input))
+    values = host(input, "unique_consecutive")
     axis = None if dim is None else normalise_axis(dim, input.ndim)
     if axis is None:
         rows = values.reshape(-1, 1)
@@ -261,6 +265,9 @@ def unique_consecutive(
 @public("sorting", method=False, kind="library", differentiable=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element occurs among the test elements."""
+    for x in (elements, test_elements):
+        if isinstance(x, Tensor) and x.is_complex():
+            raise RuntimeError(f"Unsupported input type encountered for isin(): {type_name(x.dtype)}")
     b = host(test_elements, "isin") if isinstance(test_elements, Tensor) else np.asarray(test_elements)
     among = functools.partial(np.isin, test_elements=b, assume_unique=assume_unique, invert=invert)
     return from_host(elements, "isin", among) if isinstance(elements, Tensor) else copy_array(among(np.asarray(elements)))

@@ -30,11 +30,11 @@ def _sinc_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> lis
     x = inputs[0]
     angle = x * math.pi
     square = angle * angle
-    near = square < 0.25
+    near = (m(Fn.ABS, square) if square.dtype.is_complex else square) < 0.25
     away, a = build.where(near, 1, x), build.where(near, math.pi, angle)
     slope = (m(Fn.COS, a) - m(Fn.SIN, a) / a) / away
     series = _horner(build.where(near, square, 0), [-1 / 3, 1 / 30, -1 / 840, 1 / 45360, -1 / 3991680, 1 / 518918400])
-    return [grads[0] * build.where(near, angle * (series * math.pi), slope)]
+    return [grads[0] * build.conj(build.where(near, angle * (series * math.pi), slope))]
 
 
 def _logit(x: Node, eps: float | None) -> Node:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core.shapes import normalise_axis
+from tensorsmith.ops.checks import refuse_complex
 from tensorsmith.ops.complex_numbers import complex, imag, real  # noqa: A004 - PyTorch's name
 from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.index_steps import from_host, host
@@ -262,7 +263,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:  # noqa
 @public("statistics", kind="library", differentiable=False, out=True)
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
     """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
-    values = host(need_tensor("histc", input), "histc")
+    refuse_complex("histc", need_tensor("histc", input))
+    values = host(input, "histc")
     if bins <= 0:
         raise RuntimeError(f"bins must be > 0, but got {bins}")
     low, high = float(min), float(max)

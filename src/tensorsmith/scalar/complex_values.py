@@ -21,33 +21,87 @@ class _ComplexValues(dict):
         raise TypeError(f"{fn.value}: not defined for complex numbers")
 
 
-def _guarded(function: Callable[[complex], complex], beyond: complex = complex(_NAN, _NAN)) -> Callable[..., complex]:
-    """A function of `cmath`; `beyond` stands where it raises ValueError, the product with infinity where it overflows."""
+def _cos(x: float) -> float:
+    return math.cos(x) if math.isfinite(x) else _NAN
 
-    def value(x: complex) -> complex:
-        try:
-            return function(complex(x))
-        except OverflowError:
-            return complex(_INF, _NAN)
-        except ValueError:
-            return beyond
 
-    return value
+def _sin(x: float) -> float:
+    return math.sin(x) if math.isfinite(x) else _NAN
+
+
+def _times(size: float, direction: float) -> float:
+    """The product, in which an infinite size leaves a zero direction (sin 0) what it is."""
+    return direction if direction == 0.0 and math.isinf(size) else size * direction
+
+
+def _grown(function: Callable[[float], float], x: float) -> float:
+    """exp, sinh or cosh of a real number, infinite beyond the range."""
+    try:
+        return function(x)
+    except OverflowError:
+        return -_INF if function is math.sinh and x < 0 else _INF
 
 
 def _exp(x: complex) -> complex:
-    x = complex(x)
-    try:
-        return cmath.exp(x)
-    except OverflowError:
-        return complex(math.copysign(_INF, math.cos(x.imag)), math.copysign(_INF, math.sin(x.imag)))
-    except ValueError:
+    real, imaginary = complex(x).real, complex(x).imag
+    if real == -_INF and not math.isfinite(imaginary):
+        return complex(0.0, math.copysign(0.0, imaginary))
+    if imaginary == 0.0:
+        return complex(_grown(math.exp, real), imaginary)
+    if real == _INF and not math.isfinite(imaginary):
         return complex(_INF, _NAN)
+    size = _grown(math.exp, real)
+    return complex(_times(size, _cos(imaginary)), _times(size, _sin(imaginary)))
+
+
+def _sinh(x: complex) -> complex:
+    real, imaginary = complex(x).real, complex(x).imag
+    if imaginary == 0.0:
+        return complex(_grown(math.sinh, real), imaginary)
+    if not math.isfinite(imaginary) and (real == 0.0 or math.isinf(real)):
+        return complex(real, _NAN)
+    return complex(
+        _times(_grown(math.sinh, real), _cos(imaginary)), _times(_grown(math.cosh, real), _sin(imaginary))
+    )
+
+
+def _cosh(x: complex) -> complex:
+    real, imaginary = complex(x).real, complex(x).imag
+    if imaginary == 0.0:
+        tail = imaginary if real != real else math.copysign(1.0, real) * imaginary
+        return complex(_grown(math.cosh, real), tail)
+    if not math.isfinite(imaginary) and (real == 0.0 or math.isinf(real)):
+        return complex(_NAN, 0.0) if real == 0.0 else complex(_INF, _NAN)
+    if real == 0.0:
+        return complex(math.cos(imaginary), real * math.sin(imaginary))
+    return complex(
+        _times(_grown(math.cosh, real), _cos(imaginary)), _times(_grown(math.sinh, real), _sin(imaginary))
+    )
+
+
+def _sin_of(x: complex) -> complex:
+    turned = _sinh(complex(-x.imag, x.real))
+    return complex(turned.imag, -turned.real)
+
+
+def _tanh(x: complex) -> complex:
+    x = complex(x)
+    if x.real == 0.0 and not math.isfinite(x.imag):
+        return complex(x.real, _NAN)
+    try:
+        return cmath.tanh(x)
+    except ValueError:  # an infinite imaginary part
+        return complex(_NAN, _NAN)
+
+
+def _tan(x: complex) -> complex:
+    turned = _tanh(complex(-x.imag, x.real))
+    return complex(turned.imag, -turned.real)
 
 
 def _log(x: complex) -> complex:
     x = complex(x)
-    return cmath.log(x) if x != 0 else complex(-_INF, cmath.phase(x))
+    return cmath.log(x) if x != 0 else complex(-_INF, math.atan2(x.imag, x.real))
 
 
 def _div(x: complex, y: complex) -> complex:
@@ -83,9 +137,8 @@ def _abs(x: complex) -> float:
 
 
 def _sgn(x: complex) -> complex:
-    x = complex(x)
     size = _abs(x)
-    return x / size if size else 0j
+    return complex(x.real / size, x.imag / size) if size else 0j
 
 
 def _sigmoid(x: complex) -> complex:
@@ -100,22 +153,35 @@ def _sqrt(x: complex) -> complex:
     return cmath.sqrt(x)
 
 
+def _atanh(x: complex) -> complex:
+    x = complex(x)
+    return complex(math.copysign(_INF, x.real), x.imag) if abs(x.real) == 1 and x.imag == 0 else cmath.atanh(x)
+
+
+def _atan(x: complex) -> complex:
+    turned = _atanh(complex(-x.imag, x.real))
+    return complex(turned.imag, -turned.real)
+
+
 def _expm1(x: complex) -> complex:
     """exp(a) cos(b) - 1 without its cancellation: expm1(a) cos(b) - 2 sin(b / 2)**2."""
     x = complex(x)
-    if abs(x.real) > 1 or not cmath.isfinite(x):
-        return _exp(x) - 1
-    half = math.sin(0.5 * x.imag)
-    real = math.expm1(x.real) * math.cos(x.imag) - 2 * half * half
-    return complex(real, math.exp(x.real) * math.sin(x.imag))
+    half = _sin(0.5 * x.imag)
+    real = _grown(math.expm1, x.real) * _cos(x.imag) - 2 * half * half
+    return complex(real, _grown(math.exp, x.real) * _sin(x.imag))
 
 
 def _log1p(x: complex) -> complex:
-    """log |1 + x| from log1p of |1 + x|**2 - 1 where x is small."""
+    """log(1 + x); where x is small, log |1 + x| from |1 + x|**2 - 1, which keeps its digits."""
     x = complex(x)
-    if not cmath.isfinite(x) or abs(x) > 0.5:
-        return _log(1 + x)
+    if not cmath.isfinite(x) or abs(x) >= 0.5:
+        return _log(complex(1 + x.real, x.imag))
     return complex(0.5 * math.log1p(x.real * (2 + x.real) + x.imag * x.imag), math.atan2(x.imag, 1 + x.real))
+
+
+def _scaled(x: complex, factor: float) -> complex:
+    """Both parts times a real number; as a complex product an infinite part would make the other NaN."""
+    return complex(x.real * factor, x.imag * factor)
 
 
 def _logaddexp(x: complex, y: complex) -> complex:
@@ -137,29 +203,29 @@ COMPLEX_VALUES: dict[Fn, Callable[..., Any]] = _ComplexValues(
         Fn.ABS: _abs,
         Fn.SGN: _sgn,
         Fn.CONJ: lambda x: x.conjugate(),
-        Fn.ANGLE: cmath.phase,
+        Fn.ANGLE: lambda x: math.atan2(x.imag, x.real),
         Fn.EXP: _exp,
-        Fn.EXP2: lambda x: _exp(x * math.log(2.0)),
+        Fn.EXP2: lambda x: _exp(_scaled(x, math.log(2.0))),
         Fn.EXPM1: _expm1,
         Fn.LOG: _log,
         Fn.LOG1P: _log1p,
-        Fn.LOG2: lambda x: _log(x) / math.log(2.0),
-        Fn.LOG10: lambda x: _log(x) / math.log(10.0),
+        Fn.LOG2: lambda x: _scaled(_log(x), 1 / math.log(2.0)),
+        Fn.LOG10: lambda x: _scaled(_log(x), 1 / math.log(10.0)),
         Fn.SQRT: _sqrt,
         Fn.RSQRT: lambda x: _div(1, _sqrt(x)),
         Fn.RECIPROCAL: lambda x: _div(1, x),
-        Fn.SIN: _guarded(cmath.sin),
-        Fn.COS: _guarded(cmath.cos),
-        Fn.TAN: _guarded(cmath.tan),
-        Fn.ASIN: _guarded(cmath.asin),
-        Fn.ACOS: _guarded(cmath.acos),
-        Fn.ATAN: _guarded(cmath.atan, complex(0.0, _INF)),
-        Fn.SINH: _guarded(cmath.sinh),
-        Fn.COSH: _guarded(cmath.cosh),
-        Fn.TANH: _guarded(cmath.tanh),
-        Fn.ASINH: _guarded(cmath.asinh),
-        Fn.ACOSH: _guarded(cmath.acosh),
-        Fn.ATANH: _guarded(cmath.atanh, complex(_INF, 0.0)),
+        Fn.SIN: _sin_of,
+        Fn.COS: lambda x: _cosh(complex(-x.imag, x.real)),
+        Fn.TAN: _tan,
+        Fn.ASIN: cmath.asin,
+        Fn.ACOS: cmath.acos,
+        Fn.ATAN: _atan,
+        Fn.SINH: _sinh,
+        Fn.COSH: _cosh,
+        Fn.TANH: _tanh,
+        Fn.ASINH: cmath.asinh,
+        Fn.ACOSH: cmath.acosh,
+        Fn.ATANH: _atanh,
         Fn.SIGMOID: _sigmoid,
         Fn.EQ: lambda x, y: x == y,
         Fn.NE: lambda x, y: x != y,

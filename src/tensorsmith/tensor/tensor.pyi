@@ -303,6 +303,8 @@ class Tensor:
     def ceil_(self) -> Tensor: ...
     def cfloat(self, memory_format: Any = None) -> Tensor:
         """In complex64; the tensor itself where it is that already."""
+    def chalf(self, memory_format: Any = None) -> Tensor:
+        """Refused: complex32, whose parts are float16, is not there; complex64 is the smallest complex dtype."""
     def char(self, memory_format: Any = None) -> Tensor:
         """In int8; the tensor itself where it is that already."""
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -464,7 +466,7 @@ class Tensor:
     def float(self, memory_format: Any = None) -> Tensor:
         """In float32; the tensor itself where it is that already."""
     def float_power(self, other: Any, *, out: Any = None) -> Tensor:
-        """x ** y in float64."""
+        """x ** y in float64, or in complex128."""
     def floor(self) -> Tensor:
         """floor(input): IEEE 754, one operation"""
     def floor_(self) -> Tensor: ...
@@ -1298,7 +1300,7 @@ class Tensor:
     ) -> Any:
         """Variance over axes: squares around the mean over n - correction (1 by default)."""
     def vdot(self, other: Tensor, *, out: Any = None) -> Tensor:
-        """The sum of the products of two vectors."""
+        """The sum of the products of two vectors, the first conjugated where it is complex."""
     def view(self, *shape: Any, dtype: DType | None = None) -> Tensor:
         """The same memory under another shape (one extent may be -1), or `view(dtype)`: as another dtype."""
     def view_as(self, other: Tensor) -> Tensor:
