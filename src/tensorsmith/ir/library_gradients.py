@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tensorsmith.ir.build import cast, map_, where
+from tensorsmith.ir.build import cast, conj, map_, where
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import Fn
 
@@ -25,6 +25,11 @@ def _unknown(grad: Node, what: str) -> Node:
     return _routine("no_derivative", (grad,), grad, what=what)
 
 
+def _need_real(node: Node) -> None:
+    if node.inputs[0].dtype.is_complex:
+        raise NotImplementedError("singular values: the second derivative for complex matrices is not implemented")
+
+
 # --- matrices ---------------------------------------------------------------------------------------------------------
 
 
@@ -33,6 +38,7 @@ def _singular_values(node: Node, output: Node, grad: Node) -> Sequence[Node | No
 
 
 def _singular_values_pull(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    _need_real(node)
     x, g = node.inputs
     return [_routine("singular_values_pull_again", (x, g, grad), x), _routine("singular_diagonal", (x, grad), g)]
 
@@ -50,7 +56,7 @@ def _scatter_reduced(node: Node, output: Node, grad: Node) -> Sequence[Node | No
     base, positions, source = node.inputs
     of_base, of_source = products_of_the_others(base, positions, source, node.attrs["axis"])
     gathered = grad.graph.add(Primitive.GATHER, (grad, positions), axis=node.attrs["axis"])
-    return [grad * of_base, None, gathered * of_source]
+    return [grad * conj(of_base), None, gathered * conj(of_source)]
 
 
 def products_of_the_others(start: Node, positions: Node, source: Node, axis: int) -> tuple[Node, Node]:

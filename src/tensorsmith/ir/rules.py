@@ -231,12 +231,18 @@ def _put(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     return base.shape, base.dtype
 
 
+# The library routines that are computed of complex numbers too.
+COMPLEX_ROUTINES = frozenset(
+    {"scatter_reduce", "singular_values", "singular_values_pull", "nearest_isometry", "nearest_isometry_pull"}
+)
+
+
 def _library(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
-    if attrs.get("reduce") in ("amax", "amin") and attrs["dtype"].is_complex:
-        raise NotImplementedError(
-            f"\"{attrs['name']}_{attrs['reduce']}\" not implemented for '{type_name(attrs['dtype'])}': complex numbers have no "
-            "order"
-        )
+    for operand in inputs:
+        if operand.dtype.is_complex and (attrs["name"] not in COMPLEX_ROUTINES or attrs.get("reduce") in ("amax", "amin")):
+            raise NotImplementedError(
+                f"\"{attrs['name']}_cpu\" not implemented for '{type_name(operand.dtype)}': apply it to abs(), real or imag"
+            )
     return tuple(attrs["shape"]), attrs["dtype"]
 
 

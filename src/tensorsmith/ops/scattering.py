@@ -82,7 +82,7 @@ def _scatter_reduce_vjp(
     elif reduce == "prod":
         start = base if include_self else _cleared(base, positions, axis, 1)
         of_base, of_source = products_of_the_others(start, positions, source, axis)
-        to_base, to_source = grad * of_base, gathered(grad) * of_source
+        to_base, to_source = grad * build.conj(of_base), gathered(grad) * build.conj(of_source)
     else:
         hit = build.cast(build.map_(Fn.EQ, base, out), base.dtype)
         hits = build.cast(build.map_(Fn.EQ, source, gathered(out)), base.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorsmith.core.dtypes import type_name
+from tensorsmith.core.dtypes import real_dtype, type_name
 from tensorsmith.core.shapes import normalise_axes
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -20,7 +20,7 @@ from tensorsmith.tensor.tensor import Tensor
 
 def _values(x: Node) -> Node:
     shape = (*x.shape[:-2], min(x.shape[-2:]))
-    return x.graph.add(Primitive.LIBRARY, (x,), name="singular_values", shape=shape, dtype=x.dtype)
+    return x.graph.add(Primitive.LIBRARY, (x,), name="singular_values", shape=shape, dtype=real_dtype(x.dtype))
 
 
 def _nuclear_norm(x: Node) -> Node:
@@ -60,15 +60,14 @@ def check_matrix_dtype(name: str, x: Tensor) -> None:
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {type_name(x.dtype)}")
     if x.dtype.is_half:
         raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {type_name(x.dtype)}")
-    if x.dtype.kind == "c":
-        raise NotImplementedError(f"{name}: singular values of complex matrices are not implemented")
 
 
 @public("matmul", name="svdvals", namespace="linalg", method=False, kind="library", out=True)
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:  # noqa: N803 - PyTorch's name
     """The singular values of the matrices in the last two axes, from the largest to the smallest.
 
-    (..., m, n) gives (..., min(m, n)); float32 and float64, RuntimeError for others. `driver` has no meaning on the CPU.
+    (..., m, n) gives (..., min(m, n)); float32, float64 and complex (whose
+    values are real, and are differentiated once), RuntimeError for others. `driver` has no meaning on the CPU.
 
     >>> ts.linalg.svdvals(ts.tensor([[3.0, 0], [0, -4]]))
     tensor([4., 3.])
