@@ -213,6 +213,8 @@ def promote_operands(dimensioned: Iterable[DType], zero_dim: Iterable[DType] = (
         if result is None:
             result = inner
         elif category(inner) > category(result):
+            if result.kind == "b" and _is_wide_unsigned(inner):
+                promote_types(result, inner)  # refused, as between tensors with dimensions
             if inner.kind == "c" and result.kind == "f":  # the tensor's precision, made complex
                 inner = complex_dtype(result)
             result = inner
@@ -250,6 +252,10 @@ class finfo:  # noqa: N801 - PyTorch's name
         self.tiny = self.smallest_normal = float(info.smallest_normal)
         self.resolution = float(f"1e-{info.precision}")
 
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        return f"finfo({', '.join(f'{n}={getattr(self, n):g}' for n in names)}, dtype={self.dtype})"
+
 
 class iinfo:  # noqa: N801 - PyTorch's name
     """Limits of an integer dtype: min, max, bits."""
@@ -260,3 +266,6 @@ class iinfo:  # noqa: N801 - PyTorch's name
         info = np.iinfo(dtype.numpy)
         self.dtype = dtype.name
         self.bits, self.min, self.max = int(info.bits), int(info.min), int(info.max)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

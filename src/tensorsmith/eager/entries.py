@@ -7,10 +7,12 @@ also records a node. The commonest calls, one launch into one new output and one
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.views import Strided, covers_once, same_strides
+from tensorsmith.eager.large_ints import call_again
 from tensorsmith.eager.operator import BackwardOperator, Kind, Operation, Program
 from tensorsmith.eager.record import recorder
 from tensorsmith.eager.template import launch_entry, view_entry
@@ -76,9 +78,21 @@ def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -
             assert isinstance(first, KernelStep)
             layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
             is_tensor = [isinstance(k, Layout) for k in kinds]
-            return launch_entry(plan, is_tensor, layout, plan.new_bytes[0], first.sources, recorded, needs)
+            again = partial(call_again, operation, kinds, attrs)
+            return launch_entry(plan, is_tensor, layout, plan.new_bytes[0], first.sources, recorded, needs, again)
     run = _general_entry(plan)
-    return run if recorded is None else recorder(recorded, run, needs, differentiable)
+    entry = run if recorded is None else recorder(recorded, run, needs, differentiable)
+    return _with_large_ints(entry, operation, kinds, attrs) if int in kinds else entry
+
+
+def _with_large_ints(entry: Entry, operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Entry:
+    def checked(*operands: Any) -> Any:
+        try:
+            return entry(*operands)
+        except OverflowError:
+            return call_again(operation, kinds, attrs, operands)
+
+    return checked
 
 
 def _view(

@@ -13,10 +13,12 @@ from typing import Any
 
 from tensorsmith.autograd.node import opaque_view_message, rebase_history
 from tensorsmith.autograd.saved import SavedTensor
-from tensorsmith.core.dtypes import DType, category, type_name
+from tensorsmith.core.dtypes import DType, category, of_python_scalar, promote_operands, type_name
 from tensorsmith.core.layout import Layout
+from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.core.views import Strided, covers_once, may_overlap_itself
 from tensorsmith.eager import dispatch
+from tensorsmith.eager.large_ints import call_again
 from tensorsmith.eager.operator import Kind, Operation, Operator, Program, program_key
 from tensorsmith.eager.record import OperatorNode, note_user_line, save, saved_table
 from tensorsmith.eager.view_history import copy_of
@@ -81,6 +83,12 @@ def check_result(name: str, dtype: DType, shape: tuple[int, ...], target: Layout
         )
 
 
+def _promoted(kinds: Sequence[Kind]) -> DType:
+    layouts = [k for k in kinds if isinstance(k, Layout)]
+    weak = [of_python_scalar(k(0)) for k in kinds if not isinstance(k, Layout)]
+    return promote_operands([k.dtype for k in layouts if k.shape], [k.dtype for k in layouts if not k.shape], weak)
+
+
 Write = Callable[[Sequence[Any]], None]
 
 
@@ -91,8 +99,14 @@ def _make_entry(operation: InplaceOperation, kinds: list[Kind], attrs: dict[str,
 
 def check_operands(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> list[Layout]:
     """The layouts written over, after the checks that need no data."""
-    inner = operation.operator.program(kinds, attrs)
     targets: list[Layout] = [kinds[i] for i in operation.writes]  # type: ignore[misc]
+    try:
+        inner = operation.operator.program(kinds, attrs)
+    except NotImplementedError:  # that the result would not fit is the first thing to say, as PyTorch has it
+        if operation.operator.pointwise:
+            shape = broadcast_shapes(*(k.shape for k in kinds if isinstance(k, Layout)))
+            check_result(operation.name, _promoted(kinds), shape, targets[0])
+        raise
     for node, target in zip(inner.graph.outputs, targets):
         if target.dtype.is_complex and node.op is Primitive.MAP and node.attrs["fn"] is Fn.ABS:
             raise RuntimeError(f"In-place {operation.operator.name} is not supported for complex tensors: its result is real")
@@ -215,7 +229,10 @@ def recording_entry(
         for i in others:
             if operands[i].storage is target.storage:
                 check_overlap(name, operands[i], target)
-        write(operands)
+        try:
+            write(operands)
+        except OverflowError:
+            return call_again(operation, kinds, attrs, operands)
         target.storage.version += 1
         return target
 
@@ -229,7 +246,10 @@ def recording_entry(
                 if operands[i].storage is operands[k].storage:
                     check_overlap(name, operands[i], operands[k])
         node = start_node(operands) if tracked and modes.grad else None
-        write(operands)
+        try:
+            write(operands)
+        except OverflowError:
+            return call_again(operation, kinds, attrs, operands)
         results = [operands[i] for i in writes]
         for target in results:
             target.storage.version += 1

@@ -49,11 +49,12 @@ _codes: dict[str, CodeType] = {}
 
 def launch_entry(
     plan: Plan, is_tensor: Sequence[bool], layout: Layout, nbytes: int, words: Sequence[tuple[int, int]],
-    program: Program | None, needs: tuple[bool, ...],
+    program: Program | None, needs: tuple[bool, ...], again: Callable[[Sequence[Any]], Any],
 ) -> Callable[..., Tensor]:  # fmt: skip
     """The entry of a plan of one launch with one new output.
 
     words: word number and byte offset of every launch word of the recipe. program: what to record, None for nothing.
+    again: makes the call with operands of which an int has more than 63 bits.
     """
     from tensorsmith.targets.cpu.launch import launch
     from tensorsmith.targets.cpu.memory import allocate, free_list
@@ -62,8 +63,8 @@ def launch_entry(
     given = ", ".join(operand_of_word[w] + (f" + {o}" if o else "") for w, o in words)
     launched = [f"code = launch(recipe, {given})"]
     if plan.params:
-        numbers = "".join(f"a{i}, " for i in plan.params)
-        launched = ["try:", f"    {launched[0]}", "except OverflowError:", f"    raise overflow(({numbers})) from None"]
+        operands = "".join(f"a{i}, " for i in range(len(is_tensor)))
+        launched = ["try:", f"    {launched[0]}", "except OverflowError:", f"    return again(({operands}))"]
     step = plan.steps[0]
     assert isinstance(step, KernelStep)
     free = free_list(nbytes)
@@ -89,7 +90,7 @@ def launch_entry(
     ]
     names = {
         "pop": free.pop, "free": free, "allocate": allocate, "nbytes": nbytes, "Storage": Storage, "launch": launch,
-        "recipe": step.recipe.address, "keep": step, "fail": plan.fail, "overflow": plan.overflow, "layout": layout,
+        "recipe": step.recipe.address, "keep": step, "fail": plan.fail, "again": again, "layout": layout,
         "new": object.__new__, "Tensor": Tensor,
     }  # fmt: skip
     return _finish(body, len(is_tensor), names, layout, program, needs)

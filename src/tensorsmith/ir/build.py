@@ -122,6 +122,7 @@ def map_(fn: Fn, *operands: Operand) -> Node:
         nodes = [cast(condition, bool_, graph), *(cast(x, dtype, graph) for x in rest)]
     else:
         if fn in (Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_XOR, Fn.LOGICAL_NOT):
+            promote(operands)  # refuses what has no common type
             dtype = bool_
         else:
             dtype = promote(operands)

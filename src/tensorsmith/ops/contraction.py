@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.dtypes import type_name
 from tensorsmith.core.shapes import broadcast_shapes, normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -287,6 +288,10 @@ def _linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:  # 
             f"linalg.cross: inputs must have the same number of dimensions. Got {input.ndim} and {other.ndim}"
         )
     axis = normalise_axis(dim, input.ndim)
+    if other.dtype is not input.dtype:
+        raise RuntimeError(
+            f"linalg.cross: expected scalar type {type_name(input.dtype)} but found {type_name(other.dtype)}"
+        )
     if input.layout.shape[axis] != 3 or other.layout.shape[axis] != 3:
         raise RuntimeError(
             f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.layout.shape[axis]} and "

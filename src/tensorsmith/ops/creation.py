@@ -12,27 +12,18 @@ import numpy as np
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType, as_dtype, from_numpy_dtype, get_default_dtype, int64, of_python_scalar
 from tensorsmith.core.layout import layout_of
-from tensorsmith.core.views import Strided
 from tensorsmith.eager.fast import FAST, remember
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.host_data import array_of, cast_array, from_python
 from tensorsmith.ops.raw_keys import find
 from tensorsmith.ops.registry import public
-from tensorsmith.runtime.steps import array_at
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Device, Tensor, empty_tensor, make_tensor, readable
 
 Shape = int | Sequence[int]
-
-
-def array_of(tensor: Tensor) -> np.ndarray:
-    """A NumPy array over a tensor's memory, for use while the tensor lives."""
-    layout = tensor.layout
-    if layout.level is not None:
-        tensor = readable(tensor, "this operator")
-    return array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)
 
 
 def shape_of(operator: str, size: tuple[Any, ...]) -> tuple[int, ...]:
@@ -117,69 +108,12 @@ def blank_tensor(
 
 
 def copy_array(array: np.ndarray, dtype: DType | None = None) -> Tensor:
-    """A tensor of its own with the values of an array."""
+    """A tensor of its own with the values of an array, cast as tensors are."""
     dtype = dtype or from_numpy_dtype(array.dtype)
     result = empty_tensor(dtype, array.shape)
     if array.size:
-        with np.errstate(all="ignore"):
-            array_of(result)[...] = array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
+        array_of(result)[...] = cast_array(array, dtype)
     return result
-
-
-def _infer(data: Any) -> tuple[np.ndarray, DType]:
-    """Array and PyTorch's dtype of nested Python data."""
-    if isinstance(data, np.ndarray | np.generic):
-        array = np.asarray(data)
-        return array, from_numpy_dtype(array.dtype)
-    if isinstance(data, bool | int | float | complex):
-        return np.asarray(data), of_python_scalar(data)
-    if not isinstance(data, list | tuple | range):
-        if hasattr(data, "__array__"):
-            array = np.asarray(data)
-            return array, from_numpy_dtype(array.dtype)
-        raise TypeError(f"Could not infer dtype of {type(data).__name__}")
-    has_tensor = _contains_tensor(data)
-    try:
-        array = np.array(_plain(data) if has_tensor else data)
-    except ValueError:
-        raise ValueError(f"expected sequences of equal length at every depth, got {_ragged(data)}") from None
-    if array.dtype == object or array.dtype.kind in "USOV":
-        kinds = sorted({type(x).__name__ for x in array.reshape(-1).tolist()})
-        if array.dtype == object and set(kinds) <= {"int"}:
-            raise RuntimeError("Overflow when unpacking long")
-        raise ValueError(f"tensor(): cannot make a tensor of elements of type {', '.join(kinds)}")
-    if array.size == 0:
-        return array.astype(get_default_dtype().numpy), get_default_dtype()
-    if array.dtype.kind == "f" and not _has_numpy(data):
-        return array, get_default_dtype()
-    if array.dtype.kind in "iu" and not _has_numpy(data):
-        if array.dtype.kind == "u":
-            raise RuntimeError("Overflow when unpacking long")
-        return array, int64
-    if array.dtype.kind == "c":
-        return array, of_python_scalar(1j)
-    return array, from_numpy_dtype(array.dtype)
-
-
-def _contains_tensor(data: Any) -> bool:
-    return isinstance(data, Tensor) or (isinstance(data, list | tuple) and any(_contains_tensor(x) for x in data))
-
-
-def _has_numpy(data: Any) -> bool:
-    if isinstance(data, np.ndarray | np.generic):
-        return True
-    return isinstance(data, list | tuple) and len(data) > 0 and _has_numpy(data[0])
-
-
-def _plain(data: Any) -> Any:
-    if isinstance(data, Tensor):
-        return array_of(data).tolist()
-    return [_plain(x) for x in data] if isinstance(data, list | tuple) else data
-
-
-def _ragged(data: Any) -> str:
-    lengths = [len(x) if isinstance(x, list | tuple) else "a number" for x in data]
-    return f"lengths {lengths}"
 
 
 @public("creation", method=False)
@@ -189,7 +123,8 @@ def tensor(
     """A new tensor with a copy of `data`: numbers, nested sequences, NumPy arrays or tensors.
 
     dtype: inferred as PyTorch does where not given (float -> default dtype, int -> int64, bool -> bool).
-    Raises TypeError or ValueError for data that is no rectangular array of numbers.
+    Raises TypeError or ValueError for data that is no rectangular array of numbers, RuntimeError for what is no number and
+    for a Python number that an integer dtype cannot hold, ValueError for an int beyond 64 bits.
 
     >>> ts.tensor([[1.0, 2.0], [3.0, 4.0]]).shape
     tensorsmith.Size([2, 2])
@@ -199,15 +134,7 @@ def tensor(
     if isinstance(data, Tensor):
         result = copy_array(array_of(data), dtype or data.dtype)
         return _finish(result, requires_grad)
-    array, inferred = _infer(data)
-    dtype = dtype or inferred
-    if inferred.is_complex and not dtype.is_complex and isinstance(data, list | tuple):
-        raise TypeError(f"must be real number, not complex: tensor() of complex numbers in {dtype.name}")
-    if isinstance(data, complex) or (isinstance(data, int | float) and dtype.kind in "iu" and dtype is not dtypes.uint64):
-        from tensorsmith.ops.inplace import check_number
-
-        check_number("tensor", data, dtype)
-    return _finish(copy_array(array, dtype), requires_grad)
+    return _finish(copy_array(*from_python(data, dtype)), requires_grad)
 
 
 @public("creation", method=False, aliases=("asarray",))
@@ -243,9 +170,9 @@ def full(
     if isinstance(fill_value, np.generic):
         fill_value = fill_value.item()
     dtype = dtype or of_python_scalar(fill_value)
-    from tensorsmith.ops.inplace import check_number
+    from tensorsmith.ops.inplace import number_for
 
-    check_number("full", fill_value, dtype)
+    fill_value = number_for("full", fill_value, dtype)
     return _finish(_full_operator(fill_value, shape=shape, dtype=dtype), requires_grad)
 
 
@@ -380,6 +307,10 @@ def arange(
         raise RuntimeError(f"arange(): the bounds and the step must be real numbers, got {values}")
     if step == 0:
         raise RuntimeError("arange(): step must be nonzero")
+    if dtype is int64 and not all(isinstance(v, int) for v in values) and all(math.isfinite(v) for v in values):
+        values = start, end, step = [int(v) for v in values]  # as PyTorch, for this dtype the length too is one of integers
+        if step == 0:
+            raise ValueError("arange(): step must be nonzero, and in int64 it is 0")
     if not all(math.isfinite(v) for v in values):
         raise RuntimeError(f"arange(): unsupported range: {start} -> {end}")
     if (end - start) * step < 0:
@@ -400,6 +331,12 @@ def arange(
         )
     result = _arange_operator(start, step, length=length, dtype=dtype)
     return _finish(result, requires_grad)
+
+
+def bounds_of_steps(start: Any, end: Any, dtype: DType) -> tuple[float, float]:
+    """First and last of equally distant numbers: where the result is of integers they are integers too."""
+    first, last = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    return (float(int(first)), float(int(last))) if dtype.kind in "iu" else (float(first), float(last))
 
 
 def _linspace(start: Any, end: Any, *, steps: int, dtype: DType) -> Node:
@@ -431,7 +368,7 @@ def linspace(
     dtype = dtype or (of_python_scalar(0j) if given_complex else get_default_dtype())
     if given_complex and not dtype.is_complex:
         raise RuntimeError(f"linspace(): complex bounds need a complex dtype, got {dtype.name}")
-    first, last = (complex(v) if given_complex else float(v) for v in (first, last))
+    first, last = (complex(first), complex(last)) if given_complex else bounds_of_steps(first, last, dtype)
     return _finish(_linspace_operator(first, last, steps=steps, dtype=dtype), requires_grad)
 
 

@@ -32,7 +32,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, tensor
 from tensorsmith.ops.index_steps import SLICE, Step, basic_operator, basic_view, resolve
-from tensorsmith.ops.inplace import check_number, copy_, copy_operation
+from tensorsmith.ops.inplace import copy_, copy_operation, number_for
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
 from tensorsmith.tensor.modes import modes
@@ -300,7 +300,7 @@ def _write(part: Tensor, operand: Any) -> None:
     if isinstance(operand, Tensor):
         copy_(part, _without_leading_ones(operand, part.ndim))
     else:
-        check_number("index_put_", operand, part.dtype)
+        operand = number_for("index_put_", operand, part.dtype)
         copy_operation(part, operand)
 
 
@@ -350,6 +350,7 @@ def _values(name: str, x: Tensor, values: Any) -> Any:
 
 def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write values in place at the positions of `indices` (one tensor an axis), or add them with `accumulate`."""
+    need_tensor("index_put_", values, "values", 2)
     part, picks = _given_picks("index_put_", self, indices)
     if any(p is not None for p in picks):
         put(part, picks, _values("index_put_", self, values), accumulate)
@@ -359,6 +360,7 @@ def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False
 @public("indexing", name="index_put")
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:  # noqa: A002
     """A copy with values written at the positions of `indices`, or added with `accumulate`."""
+    need_tensor("index_put", values, "values", 2)
     part, picks = _given_picks("index_put", need_tensor("index_put", input), indices)
     axes, found = _checked_picks(part, picks)
     _check_values(part, axes, found, values)

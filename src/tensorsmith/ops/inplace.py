@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, iinfo
+from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import layout_of
 from tensorsmith.eager.dispatch import FAST
 from tensorsmith.eager.inplace import InplaceOperation, check_result
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.host_data import check_fits
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, method
 from tensorsmith.tensor.storage import Storage
@@ -43,9 +43,9 @@ copy_operation = InplaceOperation(Operator("copy", _copy, _copy_gradient, pointw
 
 @method()
 def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
-    """Write `source` (broadcast, converted) over this tensor."""
+    """Write `source` (a tensor, broadcast and converted, or a number) over this tensor."""
     operand = as_operand(source)
-    if not isinstance(operand, Tensor):
+    if operand is None:
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
     return copy_operation(self, operand)
 
@@ -59,7 +59,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if isinstance(operand, Tensor) and operand.ndim:
         raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {operand.ndim} dimensions.")
     if not isinstance(operand, Tensor):
-        check_number("fill_", operand, self.layout.dtype)
+        operand = number_for("fill_", operand, self.layout.dtype)
     copy_operation(_written_once(self), operand)
     return self
 
@@ -85,25 +85,15 @@ def _written_once(target: Tensor) -> Tensor:
     return view
 
 
-def check_number(name: str, value: bool | int | float | complex, dtype: DType) -> None:
-    """Refuse a Python number that an integer dtype cannot hold; a negative one wraps around in an unsigned dtype.
+def number_for(name: str, value: bool | int | float | complex, dtype: DType) -> bool | int | float | complex:
+    """A Python number as it is handed over to be written in `dtype`; a negative int wraps around in an unsigned dtype.
 
-    Raises OverflowError for an int of more than 64 bits, RuntimeError for what the dtype cannot hold.
+    Raises RuntimeError for what an integer dtype cannot hold, OverflowError for an int of more than 64 bits.
     """
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        raise OverflowError(f"{name}: the int {value} does not fit into 64 bits")
-    if isinstance(value, complex):
-        if dtype.kind == "c":
-            return
-        if value.imag != 0 or value.imag != value.imag:
-            raise RuntimeError(f"{name}: the complex value {value} cannot be converted to type {dtype.name} without overflow")
-        value = value.real
-    if dtype.kind not in "iu":
-        return
-    limits = iinfo(dtype)
-    low = -limits.max if dtype.kind == "u" else limits.min
-    if not (math.isfinite(value) and low <= int(value) <= limits.max):
-        raise RuntimeError(f"{name}: value {value} cannot be converted to type {dtype.name} without overflow")
+    check_fits(name, value, dtype)
+    if not isinstance(value, int) or value < 1 << 63:
+        return value
+    return float(value) if dtype.kind in "fbc" else value - (1 << 64)
 
 
 @method()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import promote_types
+from tensorsmith.core.dtypes import promote_operands, promote_types
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
@@ -148,6 +148,9 @@ def block_diag(*tensors: Tensor) -> Tensor:
             raise RuntimeError(
                 f"block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.ndim} dimensions"
             )
+    zero_dim = [x.dtype for x in tensors if not x.ndim]  # they take part as in arithmetic
+    dtype = promote_operands([x.dtype for x in tensors if x.ndim], zero_dim) if tensors else None
+    parts = [x.to(dtype) for x in parts]
     width = sum(x.layout.shape[1] for x in parts)
     rows, before = [], 0
     for x in parts:

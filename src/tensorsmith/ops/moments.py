@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, compute_dtype, real_dtype, type_name
+from tensorsmith.core.dtypes import DType, compute_dtype, promote_types, real_dtype, type_name
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
@@ -191,6 +191,13 @@ def vector_norm_of(x: Tensor, order: float, dim: Dim, keepdim: bool, dtype: DTyp
             f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {type_name(x.dtype)}"
         )
     if dtype is not None and dtype is not x.dtype:
+        if dtype.kind not in "fc":
+            raise RuntimeError(f"linalg.vector_norm: dtype should be floating point or complex, but got {type_name(dtype)}")
+        if promote_types(dtype, x.dtype) is not dtype:
+            raise RuntimeError(
+                f"linalg.vector_norm: the dtype of the input ({type_name(x.dtype)}) should be convertible without narrowing to "
+                f"the specified dtype ({type_name(dtype)})"
+            )
         x = x.to(dtype)
     axes = normalised(x, dim)
     if count_of(x.layout.shape, axes) == 0 and (order < 0 or order == math.inf):

@@ -97,8 +97,10 @@ def logspace(
 
     check_device(device)
     of_complex = any(isinstance(v.item() if isinstance(v, Tensor) else v, complex) for v in (start, end, base))
-    exponents = creation.linspace(start, end, steps, dtype=complex128 if of_complex else float64)
-    found = (base**exponents).to(dtype or of_python_scalar(0j if of_complex else 0.0))
+    dtype = dtype or of_python_scalar(0j if of_complex else 0.0)
+    if not of_complex:
+        start, end = creation.bounds_of_steps(start, end, dtype)
+    found = (base ** creation.linspace(start, end, steps, dtype=complex128 if of_complex else float64)).to(dtype)
     return found.requires_grad_(True) if requires_grad else found
 
 

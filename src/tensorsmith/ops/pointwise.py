@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.core.dtypes import compute_dtype, finfo, of_python_scalar, promote_operands
 from tensorsmith.eager.dispatch import FAST, NUMBERS, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.host_data import check_fits
 from tensorsmith.ops.registry import TABLE as PUBLIC, inplace_method, need_tensor, public
 from tensorsmith.scalar.table import TABLE, Fn, Row, Typing
 from tensorsmith.tensor.tensor import Tensor
@@ -52,6 +54,8 @@ def check_dtypes(fn: Fn, nodes: tuple[Any, ...]) -> None:
             "the `~` or `logical_not()` operator instead."
         )
     if kinds == {"b"}:
+        if fn is Fn.RELU:
+            raise RuntimeError("Boolean inputs not supported for relu")
         if fn is Fn.NEG:
             raise RuntimeError(
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
@@ -84,7 +88,21 @@ def as_operand(value: Any) -> Any:
     return complex(value) if isinstance(value, complex) else None
 
 
+# Where PyTorch takes tensors only, and where a number may only come second; `2 < x` and `2 % x` are other calls.
+_TENSORS_ONLY = frozenset({
+    Fn.MAXIMUM, Fn.MINIMUM, Fn.ATAN2, Fn.HYPOT, Fn.NEXTAFTER, Fn.LOGADDEXP, Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_XOR,
+})  # fmt: skip
+_TENSOR_FIRST = frozenset({Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.FMOD, Fn.COPYSIGN}) | _TENSORS_ONLY
+_TENSORS_ONLY_NAMES = {TABLE[fn].name for fn in _TENSORS_ONLY}
+_TENSOR_FIRST_NAMES = {TABLE[fn].name for fn in _TENSOR_FIRST}
+
+
 def _slow_binary(operator: Operator, a: Any, b: Any, symbol: bool) -> Any:
+    if not symbol:
+        if operator.name in _TENSOR_FIRST_NAMES:
+            need_tensor(operator.name, a)
+        if operator.name in _TENSORS_ONLY_NAMES:
+            need_tensor(operator.name, b, "other", 2)
     x, y = as_operand(a), as_operand(b)
     if x is None or y is None:
         if symbol:
@@ -143,10 +161,10 @@ def _binary(fn: Fn, reflected_name: str | None = None) -> None:
         inplace_method(row.name, lambda self, other: inplace(self, _operand(row.name, other)))
 
 
-def _operand(name: str, value: Any) -> Any:
+def _operand(name: str, value: Any, argument: str = "other") -> Any:
     found = as_operand(value)
     if found is None:
-        raise TypeError(f"{name}(): argument 'other' must be Tensor or Number, not {type(value).__name__}")
+        raise TypeError(f"{name}(): argument '{argument}' must be Tensor or Number, not {type(value).__name__}")
     return found
 
 
@@ -207,13 +225,20 @@ where_operator = OPERATORS[Fn.WHERE] = Operator("where", mapped(Fn.WHERE), point
 
 def _scaled_sum(sign: int) -> Callable[[Node, Any, Any], Node]:
     def build_sum(x: Any, y: Any, alpha: Any) -> Node:
-        if build.operand_dtype(alpha).kind == "f" and build.promote([x, y]).kind in "iub":
+        dtype, kind = build.promote([x, y]), build.operand_dtype(alpha).kind
+        if kind == "b" and dtype.kind != "b":
+            raise RuntimeError("Boolean alpha only supported for Boolean results.")
+        if kind == "f" and dtype.kind in "iub":
             raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
         if build.operand_dtype(alpha).is_complex and not build.promote([x, y]).is_complex:
             raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
         check_dtypes(Fn.ADD if sign > 0 else Fn.SUB, (x, y))
-        scaled = build.map_(Fn.MUL, y, alpha)
-        return build.map_(Fn.ADD if sign > 0 else Fn.SUB, x, scaled)
+        graph = build.graph_of([x, y])
+        if dtype.kind == "b":  # whether either is true, the second if alpha is not 0
+            return build.map_(Fn.LOGICAL_OR, x, build.map_(Fn.LOGICAL_AND, y, alpha))
+        work = compute_dtype(dtype)
+        first, second, alpha = (build.cast(v, work, graph) for v in (x, y, alpha))
+        return build.cast(build.map_(Fn.ADD if sign > 0 else Fn.SUB, first, build.map_(Fn.MUL, second, alpha)), dtype)
 
     return build_sum
 
@@ -221,6 +246,20 @@ def _scaled_sum(sign: int) -> Callable[[Node, Any, Any], Node]:
 _add_alpha = Operator("add_alpha", _scaled_sum(1), pointwise=True, node_name="Add")
 _sub_alpha = Operator("sub_alpha", _scaled_sum(-1), pointwise=True, node_name="Sub")
 _add_alpha_, _sub_alpha_ = InplaceOperation(_add_alpha, name="add_"), InplaceOperation(_sub_alpha, name="sub_")
+
+
+def _alpha(name: str, x: Any, y: Any, alpha: Any) -> Any:
+    """The factor of `add` and `sub`, if the dtype of the result holds it."""
+    if isinstance(alpha, Tensor):
+        alpha = alpha.item()
+    tensors = [v for v in (x, y) if isinstance(v, Tensor)]
+    weak = [of_python_scalar(v) for v in (x, y) if not isinstance(v, Tensor)]
+    dtype = promote_operands([t.dtype for t in tensors if t.ndim], [t.dtype for t in tensors if not t.ndim], weak)
+    if isinstance(alpha, int):
+        check_fits(name, alpha, dtype)
+        if dtype.is_half and alpha > finfo(dtype).max:
+            raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
+    return alpha
 
 
 def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
@@ -235,14 +274,18 @@ def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
             except AttributeError:
                 entry = None
             return entry(input, other) if entry is not None else _slow_binary(plain, input, other, False)
-        return call(scaled, (need_tensor(name, input), _operand(name, other), alpha), {})
+        first, second = _operand(name, input, "input"), _operand(name, other)
+        if not isinstance(first, Tensor) and not isinstance(second, Tensor):
+            need_tensor(name, input)
+        return call(scaled, (first, second, _alpha(name, first, second, alpha)), {})
 
     def function_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
         kind = other.__class__
         if alpha.__class__ is int and alpha == 1:
             entry = FAST.get((plain_, self.layout, kind if kind in NUMBERS else getattr(other, "layout", None)))
             return entry(self, other) if entry is not None else plain_(self, _operand(name, other))
-        return scaled_(self, _operand(name, other), alpha)
+        second = _operand(name, other)
+        return scaled_(self, second, _alpha(name, self, second, alpha))
 
     _document(function, fn, "input, other, *, alpha=1")
     public("pointwise", name=name, out=True, aliases=("subtract",) if fn is Fn.SUB else ())(function)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import complex128, finfo, float64, int64
+from tensorsmith.core.dtypes import bool_, complex128, compute_dtype, finfo, float64, int64
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
@@ -236,9 +236,9 @@ def _float_power(x: Any, y: Any) -> Node:
 
 
 def _heaviside(x: Any, y: Any) -> Node:
-    dtype = build.promote([x, y])
-    graph = build.graph_of([x, y])
-    x, y = build.cast(x, dtype, graph), build.cast(y, dtype, graph)
+    dtype = x.dtype
+    if y.dtype is not dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     step = build.where(m(Fn.EQ, x, 0), y, build.cast(x > 0, dtype))
     return build.where(m(Fn.ISNAN, x), 0, step) if dtype.kind == "f" else step
 
@@ -251,8 +251,12 @@ def as_one_floating(x: Any, y: Any) -> tuple[Node, Node]:
 
 
 def _ldexp(x: Any, y: Any) -> Node:
-    x, y = as_one_floating(x, y)
-    return m(Fn.MUL, x, m(Fn.POW, 2.0, y))
+    whole = y.dtype.kind in "iub"
+    y = build.cast(y, float_result(y.dtype))  # its own floating dtype, as that of 2.0**y
+    dtype = x.dtype if whole and x.dtype.kind == "f" else float_result(build.promote([x, y]))
+    # 2**y alone may leave the type where x * 2**y does not.
+    work = float64 if whole else compute_dtype(dtype)
+    return build.cast(m(Fn.MUL, build.cast(x, work), m(Fn.POW, 2.0, build.as_value(build.cast(y, work)))), dtype)
 
 
 def _logaddexp2(x: Any, y: Any) -> Node:
@@ -267,11 +271,14 @@ def _rsub(x: Any, y: Any, alpha: Any) -> Node:
 def binary(
     name: str, graph: Callable[..., Node], what: str, vjp: Any = None, *, inplace: bool = True,
     namespaces: tuple[str, ...] = (), aliases: tuple[str, ...] = (), differentiable: bool = True, method: bool = True,
+    numbers: bool = True,
 ) -> Operator:  # fmt: skip
-    """Enter an operator of two operands."""
+    """Enter an operator of two operands, of which one may be a number where `numbers` says so."""
     operator = Operator(name, graph, vjp, pointwise=True)
 
     def function(input: Tensor, other: Any) -> Tensor:  # noqa: A002
+        if not numbers:
+            return call(operator, (need_tensor(name, input), need_tensor(name, other, "other", 2)), {})
         return call(operator, two_operands(name, input, other), {})
 
     function.__name__ = function.__qualname__ = name
@@ -286,19 +293,21 @@ def binary(
     return operator
 
 
-binary("fmax", _fmax, "The larger of two; where one is NaN, the other.", inplace=False)
-binary("fmin", _fmin, "The smaller of two; where one is NaN, the other.", inplace=False)
+binary("fmax", _fmax, "The larger of two; where one is NaN, the other.", inplace=False, numbers=False)
+binary("fmin", _fmin, "The smaller of two; where one is NaN, the other.", inplace=False, numbers=False)
 binary("float_power", _float_power, "x ** y in float64, or in complex128.", inplace=False)
-binary("heaviside", _heaviside, "0 below zero, 1 above, and the second operand at zero.", differentiable=False)
-binary("ldexp", _ldexp, "x * 2**y.")
-binary("logaddexp2", _logaddexp2, "log2(2**x + 2**y).", inplace=False)
+binary(
+    "heaviside", _heaviside, "0 below zero, 1 above, and the second operand at zero.", differentiable=False, numbers=False
+)
+binary("ldexp", _ldexp, "x * 2**y.", numbers=False)
+binary("logaddexp2", _logaddexp2, "log2(2**x + 2**y).", inplace=False, numbers=False)
 _rsub_operator = Operator("rsub", _rsub, pointwise=True)
 
 
 @public("pointwise")
 def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:  # noqa: A002
     """other - alpha * input."""
-    if need_tensor("rsub", input).dtype.kind == "b":
+    if need_tensor("rsub", input).dtype.kind == "b" or isinstance(other, bool) or getattr(other, "dtype", None) is bool_:
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the "
             "`~` or `logical_not()` operator instead."

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import DType, bool_, int32, int64
+from tensorsmith.core.dtypes import DType, bool_, int32, int64, promote_operands
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
@@ -104,7 +104,17 @@ def _search(name: str, sequence: Tensor, values: Any, right: bool, out_int32: bo
     if number:
         from tensorsmith.ops.creation import tensor
 
-        values = tensor(values, dtype=sequence.dtype if not isinstance(values, float) else None)
+        like = sequence.dtype.kind in "iuf" and not isinstance(values, float)
+        values = tensor(values, dtype=sequence.dtype if like else None)
+    if not sequence.ndim:
+        raise RuntimeError(f"{name}(): boundaries tensor should have positive dimension, but got 0 dimension")
+    if not values.ndim and sequence.ndim != 1:
+        raise RuntimeError(
+            f"{name}(): input value can be a scalar only when boundaries tensor dimension is 1, but we got boundaries tensor "
+            f"dim({sequence.ndim})"
+        )
+    lower = [] if values.ndim else [values.dtype]
+    promote_operands([sequence.dtype] if lower else [sequence.dtype, values.dtype], lower)  # refuses what has no common type
     if sequence.ndim != 1 and sequence.layout.shape[:-1] != values.layout.shape[:-1]:
         raise RuntimeError(
             f"{name}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input "

@@ -359,7 +359,11 @@ def _in_place(name: str, words: int, defaults: dict[str, float], check: Any = No
     def method(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         if self.dtype.is_complex and name in ("uniform", "normal"):
             return _parts_in_place(name, self, args, kwargs, generator)
-        if self.dtype.kind != "f" and name != "bernoulli":
+        if self.dtype.kind in "iub" and name in ("exponential", "cauchy"):
+            raise RuntimeError(
+                f"{name}_: a continuous distribution; dtype must be floating point but you specified {self.dtype.name}"
+            )
+        if self.dtype.kind != "f" and not (name == "bernoulli" or (name == "geometric" and self.dtype.kind in "iu")):
             raise NotImplementedError(f"\"{name}_\" not implemented for '{self.dtype.name}'")
         unknown = set(kwargs) - set(defaults)
         if unknown or len(args) > len(defaults):

@@ -133,7 +133,8 @@ def nansum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DTyp
 @public("reductions", out=True)
 def nanmean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Mean over axes of the values that are not NaN."""
-    floating_only("nanmean", need_tensor("nanmean", input), dtype)
+    floating_only("nanmean", need_tensor("nanmean", input), None)
+    floating_only("nanmean", input, dtype)
     return nanmean_operator(input, axes=normalised(input, dim), keepdim=bool(keepdim), dtype=dtype)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, promote_types, type_name, uint8
+from tensorsmith.core.dtypes import bool_, compute_dtype, finfo, type_name, uint8
 from tensorsmith.eager.dispatch import FAST, NUMBERS, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.checks import c_name
+from tensorsmith.ops.host_data import check_fits
 from tensorsmith.ops.pointwise import as_operand, where_operator
 from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
-from tensorsmith.scalar.table import Fn
+from tensorsmith.scalar.table import TABLE, Fn
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -38,7 +42,11 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
         raise RuntimeError(
             f"where expected condition to be a boolean tensor, but got a tensor with dtype {type_name(condition.dtype)}"
         )
-    return call(where_operator, (condition, _operand("where", input, "input"), _operand("where", other, "other")), {})
+    a, b = _operand("where", input, "input"), _operand("where", other, "other")
+    for number, tensor in ((a, b), (b, a)):
+        if number.__class__ is int and isinstance(tensor, Tensor):
+            check_fits("where", number, tensor.dtype)
+    return call(where_operator, (condition, a, b), {})
 
 
 @method("where")
@@ -68,10 +76,11 @@ def _check_fill(name: str, x: Tensor, mask: Any, value: Any) -> Any:
             raise RuntimeError(
                 f"{name} only supports a 0-dimensional value tensor, but got tensor with {operand.ndim} dimension(s)."
             )
-    elif operand.__class__ is complex and not x.is_complex():
-        raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow: {operand} is complex")
-    elif x.dtype.kind in "iub" and operand.__class__ is float and not (operand == int(operand)):
-        raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
+        return operand
+    check_fits(name, operand, x.dtype)
+    real = operand.real
+    if x.dtype.kind == "f" and math.isfinite(real) and abs(real) > finfo(x.dtype).max:
+        raise RuntimeError(f"value cannot be converted to type {c_name(x.dtype)} without overflow")
     return operand
 
 
@@ -118,6 +127,15 @@ _CLAMPS = {o: InplaceOperation(o) for o in (clamp_operator, clamp_min_operator, 
 
 def _bounded(x: Tensor, low: Any, high: Any) -> tuple[Operator, tuple[Any, ...]]:
     need_tensor("clamp", x)
+    number, tensor = (high, low) if isinstance(low, Tensor) else (low, high)
+    if number is not None and not isinstance(number, Tensor) and isinstance(tensor, Tensor) and tensor.ndim:
+        raise TypeError(
+            "clamp(): 'min' and 'max' must both be tensors or both be numbers, got "
+            f"{type(low).__name__} and {type(high).__name__}"
+        )
+    for bound in (low, high):
+        if bound.__class__ is int and not any(isinstance(b, float) for b in (low, high)):
+            check_fits("clamp", bound, x.dtype)
     if low is None and high is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if high is None:
@@ -174,19 +192,33 @@ def _lerp_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> lis
 
 
 lerp_operator = Operator("lerp", _lerp, vjp=_lerp_vjp, pointwise=True)
-addcmul_operator = Operator("addcmul", lambda x, a, b, value: x + value * (a * b), pointwise=True)
-addcdiv_operator = Operator("addcdiv", lambda x, a, b, value: x + value * (a / b), pointwise=True)
+
+
+def _three(fn: Fn) -> Callable[..., Node]:
+    def build_three(x: Node, a: Node, b: Node, value: Any) -> Node:
+        dtype = build.promote([x, a, b])
+        if dtype.kind == "b":
+            raise NotImplementedError(f"\"addc{TABLE[fn].name}_cpu_out\" not implemented for 'Bool'")
+        work = compute_dtype(dtype)
+        x, a, b, value = (build.cast(v, work, x.graph) for v in (x, a, b, value))
+        return build.cast(x + value * build.map_(fn, a, b), dtype)
+
+    return build_three
+
+
+addcmul_operator = Operator("addcmul", _three(Fn.MUL), pointwise=True)
+addcdiv_operator = Operator("addcdiv", _three(Fn.DIV), pointwise=True)
 _INPLACE = {o: InplaceOperation(o) for o in (lerp_operator, addcmul_operator, addcdiv_operator)}
 
 
 def _check_lerp(name: str, start: Tensor, end: Tensor, weight: Any) -> Any:
     need_tensor(name, start)
     if need_tensor(name, end, "end", 2).dtype is not start.dtype:
-        raise RuntimeError(f"expected dtype {start.dtype.name} for `end` but got dtype {end.dtype.name}")
+        raise RuntimeError(f"expected dtype {c_name(start.dtype)} for `end` but got dtype {c_name(end.dtype)}")
     found = _operand(name, weight, "weight")
     if isinstance(found, Tensor):
-        if found.dtype is not start.dtype:
-            raise RuntimeError(f"expected dtype {start.dtype.name} for `weight` but got dtype {found.dtype.name}")
+        if found.dtype is not start.dtype and found.ndim:
+            raise RuntimeError(f"expected dtype {c_name(start.dtype)} for `weight` but got dtype {c_name(found.dtype)}")
         return found
     if isinstance(found, complex):
         if not start.is_complex():
@@ -211,10 +243,10 @@ def _with_value(name: str, operator: Operator, formula: str) -> Any:
         operands = (need_tensor(name, x), need_tensor(name, a, "tensor1", 2), need_tensor(name, b, "tensor2", 3))
         if value.__class__ not in NUMBERS:
             raise TypeError(f"{name}(): argument 'value' must be Number, not {type(value).__name__}")
-        dtype = promote_types(promote_types(x.dtype, a.dtype), b.dtype)
-        if value.__class__ is float and dtype.kind in "iub":
+        operands_are_whole = all(v.dtype.kind in "iub" for v in operands)
+        if value.__class__ is float and operands_are_whole and name == "addcdiv":
             raise RuntimeError("For integral input tensors, argument value must not be a floating point number.")
-        if name == "addcdiv" and dtype.kind in "iub":
+        if name == "addcdiv" and a.dtype.kind in "iub" and b.dtype.kind in "iub":
             raise RuntimeError(
                 "Integer division with addcdiv is no longer supported; use (input + value * trunc(tensor1 / tensor2))"
                 ".to(input.dtype) in place of it."

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import DType, iinfo, int64, type_name
+from tensorsmith.core.dtypes import DType, iinfo, int64, of_python_scalar, promote_operands, type_name
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -150,6 +150,8 @@ def msort(input: Tensor) -> Tensor:  # noqa: A002
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:  # noqa: A002
     """The k largest (or smallest) elements along an axis, in order, and where they were."""
     axis = normalise_axis(as_int("topk", dim, "dim"), need_tensor("topk", input).ndim)
+    if input.dtype.kind == "b":
+        raise RuntimeError("topk does not support Bool dtypes on CPU")
     count = as_int("topk", k, "k")
     if not 0 <= count <= (input.layout.shape[axis] if input.ndim else 1):
         raise RuntimeError("selected index k out of range")
@@ -264,10 +266,14 @@ def unique_consecutive(
 
 @public("sorting", method=False, kind="library", differentiable=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Whether each element occurs among the test elements."""
+    """Whether each element occurs among the test elements; not for bool, whose values are two."""
+    dtypes: tuple[list[DType], list[DType], list[DType]] = ([], [], [])  # with dimensions, zero-dim, numbers
     for x in (elements, test_elements):
-        if isinstance(x, Tensor) and x.is_complex():
-            raise RuntimeError(f"Unsupported input type encountered for isin(): {type_name(x.dtype)}")
+        dtype, group = (x.dtype, 0 if x.ndim else 1) if isinstance(x, Tensor) else (of_python_scalar(x), 2)
+        if dtype.kind in "bc":
+            raise RuntimeError(f"Unsupported input type encountered for isin(): {type_name(dtype)}")
+        dtypes[group].append(dtype)
+    promote_operands(*dtypes)  # refuses what has no common type
     b = host(test_elements, "isin") if isinstance(test_elements, Tensor) else np.asarray(test_elements)
     among = functools.partial(np.isin, test_elements=b, assume_unique=assume_unique, invert=invert)
     return from_host(elements, "isin", among) if isinstance(elements, Tensor) else copy_array(among(np.asarray(elements)))

@@ -66,7 +66,7 @@ def _polygamma(x: Node, n: int) -> Node:
     slope = m(Fn.MUL, _horner(cotangent, _cotangent_derivative(n)), math.pi ** (n + 1))
     pole = m(Fn.LOGICAL_AND, reflected, m(Fn.EQ, x, m(Fn.FLOOR, x)))
     return build.where(
-        pole, math.inf if n % 2 else math.nan, build.where(reflected, value * (-1.0) ** n - slope, value)
+        pole, math.inf if n % 2 else -math.inf, build.where(reflected, value * (-1.0) ** n - slope, value)
     )
 
 

@@ -62,6 +62,8 @@ def _spacings(x: Tensor | None, dx: float, extent: int, axis: int, y: Tensor) ->
 
 def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     axis = normalise_axis(dim, y.ndim)
+    if "b" in (y.dtype.kind, x.dtype.kind if x is not None else ""):
+        raise RuntimeError("trapezoid: received a bool input, but bool is not supported")
     extent = y.layout.shape[axis]
     left, right = y.narrow(axis, 0, extent - 1), y.narrow(axis, 1, extent - 1)
     return (left + right) * _spacings(x, dx, extent, axis, y) / 2.0

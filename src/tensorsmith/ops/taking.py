@@ -132,6 +132,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:  # no
 
 def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Write the elements of source, in order, where the mask holds."""
+    need_tensor("masked_scatter_", mask, "mask", 1)
+    need_tensor("masked_scatter_", source, "source", 2)
     if mask.dtype.kind != "b":
         raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
     if source.dtype is not self.dtype:

@@ -79,7 +79,7 @@ _written(
 
 
 def _sum_to_size(x: Node, shape: tuple[int, ...]) -> Node:
-    if x.shape == shape:
+    if x.shape == shape and shape:
         return x
     return build.sum_to(build.cast(x, int64) if x.dtype.kind in "biu" else x, shape)
 
