@@ -648,7 +648,7 @@ def isin(
     assume_unique: builtins.bool = False,
     invert: builtins.bool = False,
 ) -> Tensor:
-    """Whether each element occurs among the test elements."""
+    """Whether each element occurs among the test elements; not for bool, whose values are two."""
 def isinf(input: Tensor, *, out: Any = None) -> Tensor:
     """isinf(input): IEEE 754, one operation"""
 def isnan(input: Tensor, *, out: Any = None) -> Tensor:

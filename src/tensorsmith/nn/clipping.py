@@ -68,7 +68,7 @@ def get_total_norm(tensors: Sequence[Tensor], norm_type: float = 2.0, error_if_n
 @no_grad()
 def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
     """Scale the gradients by max_norm / (total_norm + 1e-6) where that is below 1."""
-    factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)
+    factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
     for grad in _gradients(parameters):
         _scale_(grad, factor)
 

@@ -32,6 +32,7 @@ Files of no family:
     checks              what operators of networks refuse
     real_only           what is refused of complex numbers, by operator; loaded last
     inplace             `copy_`, `fill_`, `zero_`, and how `out=` is written
+    host_data           the array over a tensor; what nested Python data and its numbers stand for
     lend_to_autograd    what autograd takes from here
 """
 

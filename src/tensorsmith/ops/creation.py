@@ -21,7 +21,7 @@ from tensorsmith.ops.raw_keys import find
 from tensorsmith.ops.registry import public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Device, Tensor, empty_tensor, make_tensor, readable
+from tensorsmith.tensor.tensor import Device, Tensor, empty_tensor, make_tensor
 
 Shape = int | Sequence[int]
 

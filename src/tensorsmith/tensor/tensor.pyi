@@ -335,7 +335,7 @@ class Tensor:
     def contiguous(self, memory_format: Any = None) -> Tensor:
         """The tensor itself where it is contiguous, else a row-major copy."""
     def copy_(self, source: Any, non_blocking: builtins.bool = False) -> Tensor:
-        """Write `source` (broadcast, converted) over this tensor."""
+        """Write `source` (a tensor, broadcast and converted, or a number) over this tensor."""
     def copysign(self, other: Any) -> Tensor:
         """copysign(input, other): IEEE 754, one operation"""
     def copysign_(self, other: Any) -> Tensor: ...
