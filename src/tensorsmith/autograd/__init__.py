@@ -3,7 +3,7 @@
 Nothing here knows what a node computes; the little arithmetic that gradients need is lent by the operators.
 """
 
-from tensorsmith.autograd import functional, graph
+from tensorsmith.autograd import forward_ad, functional, graph
 from tensorsmith.autograd.anomaly import (
     detect_anomaly,
     is_anomaly_check_nan_enabled,
@@ -17,7 +17,7 @@ from tensorsmith.autograd.node import Node
 from tensorsmith.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 __all__ = [
-    "Function", "FunctionCtx", "GradcheckError", "GradientEdge", "Node", "backward", "detect_anomaly", "enable_grad",
+    "Function", "FunctionCtx", "GradcheckError", "GradientEdge", "Node", "backward", "detect_anomaly", "enable_grad", "forward_ad",
     "functional", "get_gradient_edge", "grad", "gradcheck", "gradgradcheck", "graph", "inference_mode",
     "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled", "no_grad", "once_differentiable",
     "set_detect_anomaly", "set_grad_enabled",

@@ -1,6 +1,7 @@
-"""Functional transforms: `jacobian`, `hessian`, `vjp`, `jvp`, `hvp`, `vhp`, from backward alone.
+"""Functional transforms: `jacobian`, `hessian`, `vjp`, `jvp`, `hvp`, `vhp`, with the API of `torch.autograd.functional`.
 
-A Jacobian-vector product comes from two backwards: g(u) = u^T J is linear in u, and its derivative along v is J v.
+They are written with backward. A Jacobian-vector product comes from two backwards: g(u) = u^T J is linear in u, and its
+derivative along v is J v. Jacobians also come column by column in forward mode, and batched (`vectorize`).
 """
 
 from __future__ import annotations
@@ -10,174 +11,163 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.autograd import forward_ad
 from tensorsmith.autograd.arithmetic import arithmetic
 from tensorsmith.autograd.backward import grad
 from tensorsmith.autograd.memory import from_array
+from tensorsmith.autograd.strictness import as_tuple, check_scalar, check_tracked, check_vectors, filled
+from tensorsmith.autograd.transforms import transforms
 from tensorsmith.core.dtypes import DType
-from tensorsmith.tensor.modes import enable_grad
+from tensorsmith.tensor.modes import enable_grad, modes, set_grad_enabled
 from tensorsmith.tensor.tensor import Tensor
 
 Tensors = Tensor | tuple[Tensor, ...]
 
-
-def _as_tuple(values: Any, what: str, function: str) -> tuple[bool, tuple[Tensor, ...]]:
-    """Whether several tensors were given, and they as a tuple."""
-    many = isinstance(values, tuple | list)
-    found = tuple(values) if many else (values,)
-    for number, value in enumerate(found):
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"The {what} given to {function} must be either a Tensor or a tuple of Tensors but the value at index "
-                f"{number} has type {type(value)}."
-            )
-    return many, found
+_OUTPUTS = "outputs of the user-provided function"
 
 
-def _fresh(inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]:
-    """Inputs that can be differentiated for: part of the caller's graph where that is asked for, else detached."""
-    found = []
-    for tensor in inputs:
-        if create_graph and tensor.layout.tracked:
-            found.append(arithmetic.clone(tensor, tensor.layout))
-        else:
-            leaf = tensor.detach()
-            leaf.layout = leaf.layout.with_tracking(True)
-            found.append(leaf)
-    return tuple(found)
+def _fresh(inputs: Sequence[Tensor], create_graph: bool, tracked: bool = True) -> tuple[Tensor, ...]:
+    """Tensors of our own: part of the caller's graph where that is asked for, else detached."""
+    return tuple(
+        [
+            x.view(x.layout.shape) if create_graph and x.layout.tracked else x.detach().requires_grad_(tracked)  # type: ignore[attr-defined]
+            for x in inputs
+        ]
+    )
 
 
-def _finished(tensors: Sequence[Tensor | None], inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]:
-    """Zeros where there is no gradient; detached unless a graph was asked for."""
-    found = []
-    for tensor, like in zip(tensors, inputs):
-        if tensor is None:
-            tensor = arithmetic.zeros(like.layout.with_tracking(False))
-        found.append(tensor if create_graph or not tensor.layout.tracked else tensor.detach())
-    return tuple(found)
+def _finished(tensors: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]:
+    """Detached, unless a graph was asked for."""
+    return tuple(tensors) if create_graph else tuple([t.detach() for t in tensors])
 
 
-def _check_strict(found: Sequence[Any], strict: bool, function: str) -> None:
-    if strict and any(t is None or (isinstance(t, Tensor) and not t.layout.tracked) for t in found):
-        raise RuntimeError(
-            f"{function}: an output or gradient does not depend on an input. This is not allowed in strict mode."
-        )
-
-
-def _vectors(v: Any, like: Sequence[Tensor], what: str, function: str) -> tuple[Tensor, ...]:
-    """The given vectors, checked; one for a lone scalar."""
+def _given_vectors(v: Any, like: Sequence[Tensor], many: bool, function: str, create_graph: bool, what: str) -> Any:
+    """The given vectors, checked; None for a lone scalar."""
     if v is None:
         if len(like) != 1 or like[0].layout.numel != 1:
-            raise RuntimeError(
-                f"The vector v can only be None if the {what} is a single Tensor with a single element ({function})."
-            )
-        return (from_array(np.ones(like[0].layout.shape), like[0].layout.dtype),)
-    found = _as_tuple(v, "v", function)[1]
-    if len(found) != len(like):
-        raise RuntimeError(f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}.")
-    for number, (vector, tensor) in enumerate(zip(found, like)):
-        if vector.layout.shape != tensor.layout.shape:
-            raise RuntimeError(
-                f"Entry {number} in v has invalid size: should be {tensor.shape} but got {vector.shape}."
-            )
-    return found
+            raise RuntimeError(f"The vector v can only be None if {what} a single Tensor with a single element.")
+        return None
+    vectors = _fresh(as_tuple(v, "v", function)[1], create_graph, False)
+    check_vectors(vectors, like, many)
+    return vectors
 
 
-def _run(
-    func: Callable, inputs: Sequence[Tensor], function: str, scalar: bool = False
-) -> tuple[bool, tuple[Tensor, ...]]:
-    many, outputs = _as_tuple(func(*inputs), "outputs", function)
-    if scalar and (many or outputs[0].layout.numel != 1):
-        raise RuntimeError(f"The function given to {function} should return a single Tensor with a single element.")
-    return many, outputs
+_FOR_INPUTS = "the input to the user-provided function is"
 
 
 def _grad(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor] | None, create_graph: bool = True
-) -> tuple[Tensor | None, ...]:
+    outputs: Sequence[Tensor | None], inputs: Sequence[Tensor], vectors: Sequence[Tensor] | None, create_graph: bool,
+    retain_graph: bool | None = None,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """`grad` from those outputs that depend on anything."""
-    pairs = [(o, None if vectors is None else vectors[i]) for i, o in enumerate(outputs) if o.layout.tracked]
+    pairs = [(o, None if vectors is None else vectors[i]) for i, o in enumerate(outputs) if o is not None and o.layout.tracked]
     if not pairs:
         return (None,) * len(inputs)
-    return grad([o for o, _ in pairs], inputs, [v for _, v in pairs], create_graph=create_graph, retain_graph=True,
-                allow_unused=True)  # fmt: skip
+    return grad(
+        [o for o, _ in pairs], inputs, [v for _, v in pairs], create_graph=create_graph, retain_graph=retain_graph,
+        allow_unused=True,
+    )  # fmt: skip
 
 
 def _packed(many: bool, values: Sequence[Any]) -> Any:
     return tuple(values) if many else values[0]
 
 
-@enable_grad()
+def _last(create_graph: bool) -> set_grad_enabled:
+    """The grad mode of the last backward: the caller's, unless a graph is asked for."""
+    return set_grad_enabled(True if create_graph else modes.grad)
+
+
 def vjp(
     func: Callable, inputs: Tensors, v: Tensors | None = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(*inputs), v^T J): v has the shapes of the outputs and may be left out for a scalar."""
-    many, given = _as_tuple(inputs, "inputs", "vjp")
-    fresh = _fresh(given, create_graph)
-    several, outputs = _run(func, fresh, "vjp")
-    _check_strict(outputs, strict, "vjp")
-    found = _grad(outputs, fresh, _vectors(v, outputs, "output", "vjp"), create_graph)
-    _check_strict([g for g in found if g is None], strict, "vjp")
-    values = _packed(several, _finished(outputs, outputs, create_graph))
-    return values, _packed(many, _finished(found, given, create_graph))
+    """(func(*inputs), v^T J): v has the shapes of the outputs and may be left out for a scalar.
+
+    create_graph: the results can be differentiated. strict: RuntimeError where an output does not depend on an input
+    (otherwise its part is zero).
+    """
+    with enable_grad():
+        many, given = as_tuple(inputs, "inputs", "vjp")
+        fresh = _fresh(given, create_graph)
+        several, outputs = as_tuple(func(*fresh), _OUTPUTS, "vjp")
+        if strict:
+            check_tracked(outputs, "outputs")
+        vectors = _given_vectors(v, outputs, several, "vjp", create_graph, "the user-provided function returns")
+    with _last(create_graph):
+        found = filled(_grad(outputs, fresh, vectors, create_graph), fresh, strict, create_graph, "back")
+    return _packed(several, _finished(outputs, create_graph)), _packed(many, _finished(found, create_graph))
 
 
-@enable_grad()
 def jvp(
     func: Callable, inputs: Tensors, v: Tensors | None = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(*inputs), J v): v has the shapes of the inputs and may be left out for a scalar."""
-    _, given = _as_tuple(inputs, "inputs", "jvp")
+    """(func(*inputs), J v) by two backwards: v has the shapes of the inputs and may be left out for a scalar.
+
+    `ts.func.jvp` does it in one forward run. create_graph, strict: as for `vjp`.
+    """
+    with enable_grad():
+        many, given = as_tuple(inputs, "inputs", "jvp")
+        fresh = _fresh(given, create_graph)
+        vectors = _given_vectors(v, fresh, many, "jvp", create_graph, _FOR_INPUTS)
+        several, outputs = as_tuple(func(*fresh), _OUTPUTS, "jvp")
+        if strict:
+            check_tracked(outputs, "outputs")
+        duals = _zeros(outputs)
+        pulled = _grad(outputs, fresh, duals, True)
+        if strict:
+            check_tracked(pulled, "gradients")
+    with _last(create_graph):
+        found = filled(_grad(pulled, duals, vectors, create_graph), outputs, strict, create_graph, "back_trick")
+    return _packed(several, _finished(outputs, create_graph)), _packed(several, _finished(found, create_graph))
+
+
+def _zeros(like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple([from_array(np.zeros(t.layout.shape), t.layout.dtype, tracked=True) for t in like])
+
+
+def _first_derivative(
+    function: str, func: Callable, inputs: Tensors, v: Tensors | None, create_graph: bool, strict: bool
+) -> tuple[bool, tuple[Tensor, ...], Any, tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+    """What `vhp` and `hvp` begin with: whether a tuple was given, inputs, vectors, outputs and the gradient."""
+    many, given = as_tuple(inputs, "inputs", function)
     fresh = _fresh(given, create_graph)
-    several, outputs = _run(func, fresh, "jvp")
-    _check_strict(outputs, strict, "jvp")
-    found = _push(outputs, fresh, _vectors(v, given, "input", "jvp"), create_graph)
-    values = _packed(several, _finished(outputs, outputs, create_graph))
-    return values, _packed(several, _finished(found, outputs, create_graph))
+    vectors = _given_vectors(v, fresh, many, function, create_graph, _FOR_INPUTS)
+    several, outputs = as_tuple(func(*fresh), _OUTPUTS, function)
+    if strict:
+        check_tracked(outputs, "outputs")
+    check_scalar(several, outputs, function)
+    first = _grad(outputs, fresh, None, True)
+    if strict:
+        check_tracked(first, "jacobian")
+    return many, fresh, vectors, outputs, first
 
 
-def _push(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor], create_graph: bool
-) -> tuple[Tensor | None, ...]:
-    """J v by two backwards."""
-    duals = tuple(from_array(np.zeros(o.layout.shape), o.layout.dtype, tracked=True) for o in outputs)
-    pulled = _grad(outputs, inputs, duals)
-    kept = [(g, vector) for g, vector in zip(pulled, vectors) if g is not None]
-    return _grad([g for g, _ in kept], duals, [vector for _, vector in kept], create_graph)
-
-
-@enable_grad()
 def vhp(
     func: Callable, inputs: Tensors, v: Tensors | None = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(*inputs), v^T H) for a scalar function."""
-    many, given = _as_tuple(inputs, "inputs", "vhp")
-    fresh = _fresh(given, create_graph)
-    _, outputs = _run(func, fresh, "vhp", scalar=True)
-    first = _grad(outputs, fresh, None)
-    _check_strict(first, strict, "vhp")
-    kept = [(g, vector) for g, vector in zip(first, _vectors(v, given, "input", "vhp")) if g is not None]
-    found = _grad([g for g, _ in kept], fresh, [vector for _, vector in kept], create_graph)
-    return _finished(outputs, outputs, create_graph)[0], _packed(many, _finished(found, given, create_graph))
+    """(func(*inputs), v^T H) for a scalar function; create_graph, strict: as for `vjp`."""
+    with enable_grad():
+        many, fresh, vectors, outputs, first = _first_derivative("vhp", func, inputs, v, create_graph, strict)
+    with _last(create_graph):
+        found = filled(_grad(first, fresh, vectors, create_graph), fresh, strict, create_graph, "double_back")
+    return _finished(outputs, create_graph)[0], _packed(many, _finished(found, create_graph))
 
 
-@enable_grad()
 def hvp(
     func: Callable, inputs: Tensors, v: Tensors | None = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(*inputs), H v) for a scalar function."""
-    many, given = _as_tuple(inputs, "inputs", "hvp")
-    fresh = _fresh(given, create_graph)
-    _, outputs = _run(func, fresh, "hvp", scalar=True)
-    first = _grad(outputs, fresh, None)
-    _check_strict(first, strict, "hvp")
-    vectors = _vectors(v, given, "input", "hvp")
-    kept = [number for number, g in enumerate(first) if g is not None]
-    pushed = iter(_push([first[i] for i in kept], fresh, vectors, create_graph))  # type: ignore[misc]
-    found = [next(pushed) if g is not None else None for g in first]
-    return _finished(outputs, outputs, create_graph)[0], _packed(many, _finished(found, given, create_graph))
+    """(func(*inputs), H v) for a scalar function, by the transpose of `vhp`; create_graph, strict: as for `vjp`."""
+    with enable_grad():
+        many, fresh, vectors, outputs, first = _first_derivative("hvp", func, inputs, v, create_graph, strict)
+        duals = _zeros(fresh)
+        second = _grad(first, fresh, duals, True)
+        if strict:
+            check_tracked(first, "hessian")
+    with _last(create_graph):
+        found = filled(_grad(second, duals, vectors, create_graph), fresh, strict, create_graph, "double_back_trick")
+    return _finished(outputs, create_graph)[0], _packed(many, _finished(found, create_graph))
 
 
-@enable_grad()
 def jacobian(
     func: Callable, inputs: Tensors, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
     strategy: str = "reverse-mode",
@@ -185,51 +175,173 @@ def jacobian(
     """The Jacobian of func: for each output and input a tensor of the output's shape followed by the input's.
 
     A lone tensor, a tuple over inputs, a tuple over outputs, or a tuple of tuples, as inputs and outputs are given.
+    strategy: "reverse-mode" takes one backward per element of the outputs, "forward-mode" one forward run per element of the
+    inputs. vectorize: all of them in one batched run; forward mode is always batched, as in PyTorch.
+    Raises NotImplementedError, RuntimeError for combinations that PyTorch refuses too: forward mode with create_graph, with
+    strict or without vectorize; vectorize with strict.
     """
-    if vectorize or strategy != "reverse-mode":
-        raise NotImplementedError("jacobian: vectorize=True and forward mode are not implemented")
-    many, given = _as_tuple(inputs, "inputs", "jacobian")
-    fresh = _fresh(given, create_graph)
-    several, outputs = _run(func, fresh, "jacobian")
-    _check_strict(outputs, strict, "jacobian")
+    if strategy not in ("forward-mode", "reverse-mode"):
+        raise AssertionError(
+            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more outputs than '
+            'inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use "reverse-mode".'
+        )
+    if strategy == "forward-mode":
+        if create_graph:
+            raise NotImplementedError(
+                'jacobian: `create_graph=True` and `strategy="forward-mode"` are not supported together. Please either set '
+                '`create_graph=False` or `strategy="reverse-mode"`, or use tensorsmith.func.jacfwd.'
+            )
+        return _by_columns(func, inputs, strict, vectorize)
+    with enable_grad():
+        many, given = as_tuple(inputs, "inputs", "jacobian")
+        fresh = _fresh(given, create_graph)
+        several, outputs = as_tuple(func(*fresh), _OUTPUTS, "jacobian")
+        if strict:
+            check_tracked(outputs, "outputs")
+            if vectorize:
+                raise RuntimeError(
+                    "jacobian: `strict=True` and `vectorize=True` are not supported together. Please either set "
+                    "`strict=False` or `vectorize=False`."
+                )
+        rows = _batched_rows(outputs, fresh, create_graph) if vectorize else _rows(outputs, fresh, create_graph, strict)
+    return _packed(several, [_packed(many, _finished(row, create_graph)) for row in rows])
+
+
+def _rows(outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: bool, strict: bool) -> list[list[Tensor]]:
+    """Row by row: for every output the blocks of its Jacobian."""
     rows = []
-    for output in outputs:
-        found: list[list[Tensor]] = [[] for _ in fresh]
-        for index in np.ndindex(output.layout.shape):
-            unit = np.zeros(output.layout.shape)
-            unit[index] = 1
-            grads = _grad([output], fresh, [from_array(unit, output.layout.dtype)], create_graph)
-            _check_strict([g for g in grads if g is None], strict, "jacobian")
-            for parts, part in zip(found, _finished(grads, fresh, create_graph)):
-                parts.append(part)
+    for number, output in enumerate(outputs):
+        found: list[list[Tensor]] = [[] for _ in inputs]
         shape = output.layout.shape
+        for index in np.ndindex(shape):
+            unit = np.zeros(shape)
+            unit[index] = 1
+            gradients = _grad([output], inputs, [from_array(unit, output.layout.dtype)], create_graph, True)
+            for place, (parts, part, tensor) in enumerate(zip(found, gradients, inputs)):
+                if part is None:
+                    if strict:
+                        raise RuntimeError(
+                            f"Output {number} of the user-provided function is independent of input {place}. This is not "
+                            "allowed in strict mode."
+                        )
+                    part = arithmetic.zeros(tensor.layout.with_tracking(False))
+                elif strict and create_graph and not part.layout.tracked:
+                    raise RuntimeError(
+                        f"The jacobian of the user-provided function is independent of input {number}. This is not allowed "
+                        "in strict mode when create_graph=True."
+                    )
+                parts.append(part)
         blocks = []
-        for parts, tensor in zip(found, fresh):
+        for parts, tensor in zip(found, inputs):
             whole = (*shape, *tensor.layout.shape)
             blocks.append(arithmetic.stack(parts, whole) if parts else _empty(whole, tensor.layout.dtype))
-        rows.append(_packed(many, blocks))
-    return _packed(several, rows)
+        rows.append(blocks)
+    return rows
 
 
 def _empty(shape: tuple[int, ...], dtype: DType) -> Tensor:
     return from_array(np.zeros(shape), dtype)
 
 
-@enable_grad()
+def _units(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """For every tensor the unit vectors of all of them: (total number of elements, *its shape)."""
+    total, start, found = sum(t.layout.numel for t in tensors), 0, []
+    for tensor in tensors:
+        size = tensor.layout.numel
+        rows = np.zeros((total, size))
+        rows[start : start + size] = np.eye(size)
+        found.append(from_array(rows.reshape(total, *tensor.layout.shape), tensor.layout.dtype))
+        start += size
+    return tuple(found)
+
+
+def _batched_rows(outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: bool) -> list[list[Tensor]]:
+    """All rows in one backward from all unit vectors."""
+    units = _units(outputs)
+    total = units[0].layout.shape[0]
+    missing: list[bool] = [False] * len(inputs)
+
+    def pull(*seeds: Tensor) -> tuple[Tensor, ...]:
+        gradients = _grad(outputs, inputs, seeds, create_graph, True)
+        missing[:] = [g is None for g in gradients]
+        return tuple(g for g in gradients if g is not None)
+
+    present = iter(transforms.vmap(pull)(*units)) if total else iter(())
+    if not total:
+        missing = [True] * len(inputs)
+    stacked: list[Any] = [
+        _empty((total, *t.layout.shape), t.layout.dtype) if gone else next(present) for gone, t in zip(missing, inputs)
+    ]
+    rows, start = [], 0
+    for output in outputs:
+        end = start + output.layout.numel
+        rows.append([s[start:end].reshape(output.layout.shape + t.layout.shape) for s, t in zip(stacked, inputs)])
+        start = end
+    return rows
+
+
+def _by_columns(func: Callable, inputs: Tensors, strict: bool, vectorize: bool) -> Any:
+    """Forward mode: one batched run on duals whose tangents are all unit vectors."""
+    if strict:
+        raise RuntimeError(
+            'jacobian: `strict=True` and `strategy="forward-mode"` are not supported together. Please either set '
+            '`strict=False` or `strategy="reverse-mode"`.'
+        )
+    if not vectorize:
+        raise NotImplementedError(
+            "Computing Jacobian using forward-AD or forward-over-reverse Hessian is only implemented for `vectorize=True`."
+        )
+    many, given = as_tuple(inputs, "inputs", "jacobian")
+    kept: dict[str, Any] = {}
+
+    def push(*tangents: Tensor) -> tuple[Any, ...]:
+        with forward_ad.dual_level():
+            duals = [forward_ad.make_dual(x, t) for x, t in zip(given, tangents)]
+            kept["several"], outputs = as_tuple(func(*duals), "outputs", "jacobian")
+            parts = [forward_ad.unpack_dual(output) for output in outputs]
+        kept["shapes"] = [primal.layout.shape for primal, _ in parts]
+        return tuple(arithmetic.zeros(p.layout.with_tracking(False)) if t is None else t for p, t in parts)
+
+    columns = transforms.vmap(push)(*_units(given))
+    rows = []
+    for column, shape in zip(columns, kept["shapes"]):
+        turned, start, blocks = column.permute(*range(1, column.ndim), 0), 0, []
+        for x in given:
+            end = start + x.layout.numel
+            blocks.append(turned[..., start:end].reshape(shape + x.layout.shape))
+            start = end
+        rows.append(_packed(many, blocks))
+    return _packed(kept["several"], rows)
+
+
 def hessian(
     func: Callable, inputs: Tensors, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:  # fmt: skip
-    """The Hessian of a scalar function: the Jacobian of its gradient, a tensor or a tuple of tuples."""
-    many, given = _as_tuple(inputs, "inputs", "hessian")
+    """The Hessian of a scalar function: the Jacobian of its gradient, a tensor or a tuple of tuples.
+
+    outer_jacobian_strategy, vectorize: how that Jacobian is computed, as for `jacobian`; the gradient is reverse mode.
+    """
+    many, given = as_tuple(inputs, "inputs", "hessian")
+    if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
+        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
+
+    def scalar(*args: Tensor) -> Any:
+        several, outputs = as_tuple(func(*args), _OUTPUTS, "hessian")
+        if strict:
+            check_tracked(outputs, "outputs")
+        check_scalar(several, outputs, "hessian")
+        return outputs[0].reshape(())  # type: ignore[attr-defined]
 
     def gradient(*args: Tensor) -> tuple[Tensor, ...]:
-        _, outputs = _run(func, args, "hessian", scalar=True)
-        found = _grad(outputs, args, None)
-        _check_strict(found, strict, "hessian")
-        return _finished(found, args, True)
+        if outer_jacobian_strategy == "forward-mode":
+            args = tuple([x.requires_grad_(True) for x in args])  # type: ignore[attr-defined]
+        found = jacobian(scalar, args, create_graph=True)
+        if strict:
+            check_tracked(found, "jacobian")
+        return found
 
-    found = jacobian(gradient, tuple(given), create_graph, strict, vectorize, outer_jacobian_strategy)
+    found = jacobian(gradient, given, create_graph, strict, vectorize, outer_jacobian_strategy)
     return found if many else found[0][0]
 
 

@@ -17,16 +17,20 @@ import numpy as np
 
 from tensorsmith.autograd import engine
 from tensorsmith.autograd.backward import grad
+from tensorsmith.autograd.derivative_checks import (
+    GradcheckError,
+    check_batched_backward,
+    check_batched_forward,
+    check_forward,
+    check_missing_tangents,
+    check_modes,
+)
 from tensorsmith.autograd.memory import as_array, from_array
 from tensorsmith.autograd.node import gradient_edge
 from tensorsmith.core.dtypes import complex128, float64
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, may_overlap_itself
 from tensorsmith.tensor.tensor import Tensor
-
-
-class GradcheckError(RuntimeError):
-    """A gradient is wrong."""
 
 
 def gradcheck(
@@ -40,13 +44,11 @@ def gradcheck(
     func: a function or a module (whose parameters are checked only where they are among the inputs).
     nondet_tol: how much two runs of the same backward may differ. check_undefined_grad: also with missing gradients of
     outputs. fast_mode: accepted; the full check is made. An input that is not float64 warns, and is named.
+    check_forward_ad: also forward mode. check_batched_grad, check_batched_forward_grad: also derivatives under vmap.
     Raises GradcheckError (or returns False without raise_exception); ValueError, RuntimeError for unusable inputs;
-    NotImplementedError for forward mode and batched gradients, which do not exist.
+    AssertionError where nothing is checked.
     """
-    if check_forward_ad or check_batched_forward_grad:
-        raise NotImplementedError("gradcheck: forward-mode differentiation (check_forward_ad) does not exist")
-    if check_batched_grad:
-        raise NotImplementedError("gradcheck: batched gradients (check_batched_grad) do not exist")
+    check_modes(check_forward_ad, check_backward_ad, check_batched_grad, check_batched_forward_grad)
     arguments = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     checked = _checked_inputs(func, arguments)
     try:
@@ -54,12 +56,25 @@ def gradcheck(
         if not all(isinstance(o, Tensor) for o in outputs):
             raise ValueError("Expected Tensor outputs from the function under gradcheck")
         differentiable = [i for i, o in enumerate(outputs) if o.layout.tracked]
+        numerical = [_numerical(func, arguments, i, eps) for i in checked]
         if not differentiable:
-            _check_constant(func, arguments, checked, eps)
-        elif check_backward_ad:
-            _check_jacobians(func, arguments, checked, outputs, differentiable, eps, atol, rtol, nondet_tol)
+            _check_constant(numerical)
+            return True
+        if check_forward_ad:
+            floating = [i for i, o in enumerate(outputs) if o.layout.dtype.kind == "f"]
+            check_forward(func, arguments, checked, floating, numerical, atol, rtol)
+            if check_undefined_grad:
+                check_missing_tangents(func, arguments, checked)
+            if check_batched_forward_grad:
+                check_batched_forward(func, arguments, checked)
+        if check_backward_ad:
+            inputs_checked = [arguments[i] for i in checked]
+            _check_jacobians(inputs_checked, checked, outputs, differentiable, numerical, atol, rtol, nondet_tol)
+            if check_batched_grad:
+                for number in differentiable:
+                    check_batched_backward(outputs[number], number, inputs_checked)
             if check_grad_dtypes:
-                _check_dtypes([arguments[i] for i in checked], [outputs[i] for i in differentiable])
+                _check_dtypes(inputs_checked, [outputs[i] for i in differentiable])
             if check_undefined_grad:
                 _check_undefined(func, arguments, checked)
     except GradcheckError:
@@ -79,9 +94,10 @@ def gradgradcheck(
     """`gradcheck` of the gradients themselves: second derivatives of `func` for its inputs and for grad_outputs.
 
     grad_outputs: the gradients of the outputs at which it is checked; random where not given.
+    check_fwd_over_rev: second derivatives by forward mode of the gradients; check_rev_over_rev: by two backwards.
     """
-    if check_fwd_over_rev:
-        raise NotImplementedError("gradgradcheck: forward-mode differentiation (check_fwd_over_rev) does not exist")
+    if not (check_fwd_over_rev or check_rev_over_rev):
+        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
     arguments = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     outputs = [o for o in _tuple(func(*arguments)) if isinstance(o, Tensor) and o.layout.tracked]
     if grad_outputs is None:
@@ -98,16 +114,21 @@ def gradgradcheck(
         seeds = list(_tuple(grad_outputs))
     count = len(arguments)
 
+    wanted = [i for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.layout.tracked]
+    tracked = [isinstance(a, Tensor) and a.layout.tracked for a in (*arguments, *seeds)]
+
     def gradients(*args: Any) -> tuple[Tensor, ...]:
+        # Forward mode gives the inputs detached.
+        args = tuple([a.requires_grad_() if need else a for a, need in zip(args, tracked)])
         results = [o for o in _tuple(func(*args[:count])) if isinstance(o, Tensor) and o.layout.tracked]
-        wanted = [a for a in args[:count] if isinstance(a, Tensor) and a.layout.tracked]
-        found = grad(results, wanted, args[count:], create_graph=True, allow_unused=True)
+        found = grad(results, [args[i] for i in wanted], args[count:], create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None)
 
     return gradcheck(
         gradients, (*arguments, *seeds), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
         nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes,
-        check_batched_grad=check_batched_grad, fast_mode=fast_mode, masked=masked,
+        check_batched_grad=check_batched_grad, check_forward_ad=check_fwd_over_rev, check_backward_ad=check_rev_over_rev,
+        fast_mode=fast_mode, masked=masked,
     )  # fmt: skip
 
 
@@ -231,11 +252,9 @@ def _analytical(output: Tensor, inputs: list[Tensor]) -> list[np.ndarray]:
 
 
 def _check_jacobians(
-    func: Callable, arguments: tuple, checked: list[int], outputs: tuple, differentiable: list[int], eps: float,
-    atol: float, rtol: float, nondet_tol: float,
+    inputs: list[Tensor], checked: list[int], outputs: tuple, differentiable: list[int],
+    numerical: list[list[np.ndarray]], atol: float, rtol: float, nondet_tol: float,
 ) -> None:  # fmt: skip
-    inputs = [arguments[i] for i in checked]
-    numerical = [_numerical(func, arguments, i, eps) for i in checked]
     for o in differentiable:
         analytical = _analytical(outputs[o], inputs)
         again = _analytical(outputs[o], inputs)
@@ -254,11 +273,10 @@ def _check_jacobians(
                 )
 
 
-def _check_constant(func: Callable, arguments: tuple, checked: list[int], eps: float) -> None:
+def _check_constant(numerical: list[list[np.ndarray]]) -> None:
     """No output requires a gradient: then none may depend on an input."""
-    for position in checked:
-        if any(np.any(jacobian) for jacobian in _numerical(func, arguments, position, eps)):
-            raise GradcheckError("Numerical gradient for function expected to be zero")
+    if any(np.any(jacobian) for jacobians in numerical for jacobian in jacobians):
+        raise GradcheckError("Numerical gradient for function expected to be zero")
 
 
 def _check_dtypes(inputs: list[Tensor], outputs: list[Tensor]) -> None:

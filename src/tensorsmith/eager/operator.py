@@ -217,6 +217,8 @@ class ForwardOperator(Operation):
         self.tangents = forward.tangents
         self.results = forward.results
         self.computes = bool(forward.graph.outputs)
+        # Never a view of what is given: a dual that is written in place writes its tangent in place.
+        forward.graph.outputs = tuple([_copied(node) for node in forward.graph.outputs])
         self._program = Program(self, forward.graph, {}, self.name.capitalize() + "Backward0")
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
