@@ -115,10 +115,77 @@ def test_unusable_inputs():
     twin(program)
 
 
-@pytest.mark.parametrize("keyword", ["check_forward_ad", "check_batched_grad"])
-def test_what_does_not_exist_says_so(keyword):
-    with pytest.raises(NotImplementedError, match=keyword):
-        gradcheck(lambda x: x, double(1.0), **{keyword: True})
+class WrongTangent(ts.autograd.Function):
+    """x**2 whose derivatives may be given wrongly."""
+
+    backward_factor, forward_factor = 2, 3
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return WrongTangent.backward_factor * ctx.saved_tensors[0] * grad
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return WrongTangent.forward_factor * ctx.saved_tensors[0] * tangent
+
+
+def test_forward_mode_is_checked():
+    assert gradcheck(WrongTangent.apply, double(1.0, 2.0))
+    with pytest.raises(GradcheckError, match="computed with forward mode mismatch for output 0"):
+        gradcheck(WrongTangent.apply, double(1.0, 2.0), check_forward_ad=True)
+    assert not gradcheck(
+        WrongTangent.apply, double(1.0), check_forward_ad=True, check_backward_ad=False, raise_exception=False
+    )
+
+
+def test_all_modes_of_a_right_function():
+    def function(x, w):
+        return (w @ x).tanh(), (w * x).cumsum(0), x.argmax()
+
+    w = ts.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]], dtype=ts.float64, requires_grad=True)
+    given = (double(0.3, 0.7, 1.1), w)
+    assert gradcheck(function, given, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True)
+    assert gradgradcheck(function, given, check_fwd_over_rev=True, check_batched_grad=True)
+    assert gradgradcheck(function, given, check_fwd_over_rev=True, check_rev_over_rev=False, check_undefined_grad=False)
+
+
+class NotForBatches(ts.autograd.Function):
+    """Its backward asks for values, which vmap does not have."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2 if grad.sum().item() < 1e9 else grad
+
+
+def test_batched_gradients_are_checked():
+    assert gradcheck(NotForBatches.apply, double(1.0, 2.0))
+    with pytest.raises(GradcheckError, match="While computing batched gradients"):
+        gradcheck(NotForBatches.apply, double(1.0, 2.0), check_batched_grad=True)
+
+
+def test_checks_of_nothing_are_refused():
+    def program(t, log):
+        x = t.tensor([1.0], dtype=t.float64, requires_grad=True)
+        for keywords in (
+            {"check_backward_ad": False},
+            {"check_backward_ad": False, "check_forward_ad": True, "check_batched_grad": True},
+            {"check_batched_forward_grad": True},
+        ):
+            log(outcome(lambda keywords=keywords: t.autograd.gradcheck(lambda a: a * 2, (x,), **keywords)))
+        second = t.autograd.gradgradcheck
+        log(outcome(lambda: second(lambda a: a * 2, (x,), check_rev_over_rev=False, check_undefined_grad=False)))
+
+    twin(program)
 
 
 def test_agrees_with_pytorch_on_a_kink():

@@ -30,6 +30,8 @@ def into_leaf(leaf: Tensor, grads: list[Tensor | None], hooks_ran: bool = False)
     if state.hooks and not hooks_ran:
         grads[0] = call_tensor_hooks(state.hooks, grads[0])
     if grads[0] is not None:
+        if grads[0].layout.level is not None and not modes.grad:
+            grads[0] = grads[0].detach()  # without the tangent of a dual  # type: ignore[attr-defined]
         with _locks[(id(leaf) >> 7) & 15]:
             before = state.grad
             if before is None:

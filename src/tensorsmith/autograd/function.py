@@ -27,6 +27,7 @@ class FunctionCtx:
     needs_input_grad: tuple[bool, ...] = ()
     materialize_grads: bool = True
     to_save: tuple = ()
+    for_forward: tuple | None = None
     dirty: tuple = ()
     non_differentiable: tuple = ()
 
@@ -39,7 +40,13 @@ class FunctionCtx:
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Accepted as PyTorch accepts it; forward mode does not exist, so nothing is kept."""
+        """Keep tensors for `jvp`, where they are `ctx.saved_tensors`, until it has run."""
+        for tensor in tensors:
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise AssertionError(
+                    "save_for_forward expects all arguments to be tensors; you should save non-tensors as attributes on ctx."
+                )
+        self.for_forward = tensors if modes.tracer is not None else None
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs `forward` wrote in place; each must be returned as an output."""
@@ -73,7 +80,9 @@ class FunctionNode(FunctionCtx, Node):
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """What `save_for_backward` was given."""
+        """What `save_for_backward` was given; in `jvp`, what `save_for_forward` was given."""
+        if self.for_forward is not None:
+            return self.for_forward
         if self.saved is None:
             raise RuntimeError(FREED)
         return tuple([s.get(self) if s is not None else None for s in self.saved])
@@ -140,7 +149,8 @@ class Function:
 
         y = Cube.apply(x)
 
-    `forward(*args)` with `setup_context(ctx, inputs, output)` is the other form.
+    `forward(*args)` with `setup_context(ctx, inputs, output)` is the other form. A `jvp(ctx, *tangents)` beside or in place of
+    `backward` is for forward mode.
     """
 
     _node_cls: type[FunctionNode]
@@ -183,6 +193,13 @@ class Function:
         )
 
     vjp = backward
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Tangents of the results of `forward` from those of its arguments (None for what is no tensor)."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
 
     generate_vmap_rule = False  # whether `forward` and `backward` may be run under vmap themselves
 

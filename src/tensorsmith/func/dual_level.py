@@ -8,8 +8,9 @@ different levels do not mix.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tensorsmith.autograd.arithmetic import arithmetic
@@ -21,9 +22,11 @@ from tensorsmith.eager import dispatch
 from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry
 from tensorsmith.eager.operator import Kind, Operation
 from tensorsmith.eager.record import recorder
+from tensorsmith.func.dual_function import call_function
 from tensorsmith.func.levels import Level, become
 from tensorsmith.ops.inplace import copy_operation
 from tensorsmith.tensor.modes import modes, no_grad
+from tensorsmith.tensor.printing import with_suffix
 from tensorsmith.tensor.tensor import Tensor, alias_of, make_view
 
 
@@ -48,6 +51,7 @@ class DualLevel(Level):
     def __init__(self, records: bool = False) -> None:
         super().__init__()
         self.records = records
+        self.muted = False
 
     # --- duals ------------------------------------------------------------------------------------------------------
 
@@ -66,7 +70,9 @@ class DualLevel(Level):
 
     def tangent(self, x: Any) -> Tensor | None:
         """The tangent of a dual of this level; None for a zero tangent and for what is no dual."""
-        return x.__dict__["dual"].tangent if isinstance(x, Tensor) and x.layout.level is self else None
+        if self.muted or not self.owns(x):
+            return None
+        return x.__dict__["dual"].tangent
 
     def primal(self, x: Any) -> Any:
         """The primal of a dual as part of the graph that the dual is part of; anything else as it is."""
@@ -120,6 +126,11 @@ class DualLevel(Level):
         tangent = self.tangent(wrapper)
         seen = None if tangent is None else make_view(tangent, plain, offset)
         return self.dual(make_view(self.lower(wrapper), plain, offset), seen, (wrapper,))
+
+    def text(self, wrapper: Tensor) -> str:
+        """As its primal, with the tangent."""
+        tangent, text = self.tangent(wrapper), repr(self.primal(wrapper))
+        return text if tangent is None else with_suffix(text, f"tangent={tangent!r}")
 
     def abandon(self, wrapper: Tensor) -> None:
         """The tangent is gone; what was recorded stays."""
@@ -275,7 +286,16 @@ class DualLevel(Level):
     # --- custom functions -------------------------------------------------------------------------------------------
 
     def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
-        raise NotImplementedError(function)
+        return call_function(self, function, arguments)
+
+    @contextlib.contextmanager
+    def mute(self) -> Iterator[None]:
+        """Duals have no tangents: as the `forward` of a custom Function sees them."""
+        before, self.muted = self.muted, True
+        try:
+            yield
+        finally:
+            self.muted = before
 
 
 def _laid_out_as(tangent: Tensor, layout: Layout) -> Tensor:

@@ -29,6 +29,7 @@ When a level is left, wrappers of it that somebody kept become what they stood f
 
 from __future__ import annotations
 
+import textwrap
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -153,6 +154,11 @@ class Level:
     def from_host(self, wrapper: Tensor, what: str, function: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """What NumPy computes from the values of a wrapper."""
         return from_host(self.lower(wrapper), what, function)
+
+    def text(self, wrapper: Tensor) -> str:
+        """What a wrapper prints as."""
+        inside = textwrap.indent(repr(self.lower(wrapper)), "    ")
+        return f"{self.title}(lvl={self.depth}, value=\n{inside}\n)"
 
     def abandon(self, wrapper: Tensor) -> None:
         """A wrapper outlived the level: it becomes what it stands for."""

@@ -76,6 +76,9 @@ class VmapLevel(Level):
     def from_host(self, wrapper: Tensor, what: str, function: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         return self.wrap(super().from_host(wrapper, what, lambda values: np.stack([function(one) for one in values])))
 
+    def text(self, wrapper: Tensor) -> str:
+        return super().text(wrapper).replace(", value", ", bdim=0, value", 1)
+
     def abandon(self, wrapper: Tensor) -> None:
         wrapper.__dict__.pop("below")
         wrapper.layout = _ESCAPED

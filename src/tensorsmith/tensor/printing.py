@@ -159,10 +159,8 @@ def values_of(x: Tensor) -> np.ndarray:
 
 def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:
     """The text of a tensor: values, then size, dtype, and where its gradient comes from, as far as they are not the usual."""
-    level = x.layout.level
-    if level is not None:  # a function transform's wrapper
-        text = format_tensor(level.lower(x)).replace("\n", "\n    ")
-        return f"{level.title}(lvl={level.depth}, value=\n    {text}\n)"
+    if x.layout.level is not None:  # a function transform's wrapper
+        return x.layout.level.text(x)
     if modes.tracer is not None and modes.tracer.hides(x):
         return f"{prefix}..., size={tuple(x.layout.shape)}, dtype={x.layout.dtype!r})"
     dtype, suffixes = x.layout.dtype, []
@@ -186,6 +184,11 @@ def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:
     elif x.layout.tracked:
         suffixes.append("requires_grad=True")
     return _with_suffixes(prefix + text, suffixes, len(prefix))
+
+
+def with_suffix(text: str, suffix: str, indent: int = 7) -> str:
+    """A tensor's text with one more entry before its closing bracket."""
+    return _with_suffixes(text[:-1], [suffix], indent)
 
 
 def _repr(self: Tensor) -> str:
