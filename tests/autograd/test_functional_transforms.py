@@ -1,6 +1,7 @@
 """Functional transforms against PyTorch."""
 
-from torch_twin import twin
+import pytest
+from torch_twin import outcome, twin
 
 
 def inputs(t):
@@ -53,5 +54,94 @@ def test_create_graph():
         log(j.requires_grad)
         j.sum().backward()
         log(x.grad)
+
+    twin(program)
+
+
+def test_jacobian_in_forward_mode_and_batched():
+    def program(t, log):
+        x, y = inputs(t)
+        jacobian = t.autograd.functional.jacobian
+        for keywords in ({"vectorize": True}, {"vectorize": True, "strategy": "forward-mode"}):
+            log(jacobian(lambda a: a.exp() * a, x, **keywords))
+            log(jacobian(lambda a, b: (a * b, (a + b).sum(), t.ones(2)), (x, y), **keywords))
+            log(jacobian(lambda a: (a[:2],), x, **keywords))
+            log(jacobian(lambda a, b: a * 2, (x, y), **keywords))
+            log(jacobian(lambda a: t.outer(a, a).softmax(1), x, **keywords))
+        x.requires_grad_()
+        found = jacobian(lambda a: a**3, x, create_graph=True, vectorize=True)
+        log(found, *t.autograd.grad(found.sum(), x))
+
+    twin(program)
+
+
+def test_hessian_in_forward_mode_and_batched():
+    def program(t, log):
+        x, y = inputs(t)
+        hessian = t.autograd.functional.hessian
+        for strategy in ("reverse-mode", "forward-mode"):
+            keywords = {"vectorize": True, "outer_jacobian_strategy": strategy}
+            log(hessian(lambda a: (a**3).sum(), x, **keywords))
+            log(hessian(lambda a, b: (a**3 * b.exp()).sum(), (x, y), **keywords))
+            log(hessian(lambda a: (a * 3).sum(), x, **keywords))
+
+    twin(program)
+
+
+STRICT = {
+    "jacobian, an input is not used": lambda f, x, y: f.jacobian(lambda a, b: a * 2, (x, y), strict=True),
+    "jacobian, an output is detached": lambda f, x, y: f.jacobian(lambda a: a.detach(), x, strict=True),
+    "jacobian, no graph": lambda f, x, y: f.jacobian(lambda a: a * 2, x, strict=True, create_graph=True),
+    "vjp, an input is not used": lambda f, x, y: f.vjp(lambda a, b: a * 2, (x, y), x, strict=True),
+    "vjp, no graph": lambda f, x, y: f.vjp(lambda a: a * 2, x, y, strict=True, create_graph=True),
+    "jvp, an input is not used": lambda f, x, y: f.jvp(lambda a, b: a * 2, (x, y), (x, y), strict=True),
+    "jvp, an output is detached": lambda f, x, y: f.jvp(lambda a: (a * 2, a.detach()), x, y, strict=True),
+    "vhp, the gradient is constant": lambda f, x, y: f.vhp(lambda a, b: (a * 2 + b).sum(), (x, y), (x, y), strict=True),
+    "vhp, one input is not used": lambda f, x, y: f.vhp(lambda a, b: (a * a).sum(), (x, y), (x, y), strict=True),
+    "hvp, the gradient is constant": lambda f, x, y: f.hvp(lambda a: (a * 2).sum(), x, y, strict=True),
+    "hvp": lambda f, x, y: f.hvp(lambda a, b: (a**3 * b**2).sum(), (x, y), (x, y), strict=True),
+    "hvp of a sum": lambda f, x, y: f.hvp(lambda a, b: (a**3 + b**2).sum(), (x, y), (x, y), strict=True),
+    "hessian, the gradient is constant": lambda f, x, y: f.hessian(lambda a: (a * 3).sum(), x, strict=True),
+    "hessian": lambda f, x, y: f.hessian(lambda a: (a**4).sum(), x, strict=True),
+}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_strict_mode(name):
+    """The same results or the same words."""
+    twin(lambda t, log: log(outcome(lambda: STRICT[name](t.autograd.functional, *inputs(t)))))
+
+
+REFUSED = {
+    "forward mode one by one": lambda f, x, y: f.jacobian(lambda a: a * a, x, strategy="forward-mode"),
+    "forward mode with a graph": lambda f, x, y: f.jacobian(
+        lambda a: a * a, x, strategy="forward-mode", vectorize=True, create_graph=True
+    ),
+    "strict forward mode": lambda f, x, y: f.jacobian(
+        lambda a: a * a, x, strategy="forward-mode", vectorize=True, strict=True
+    ),
+    "strict and batched": lambda f, x, y: f.jacobian(lambda a: a * a, x, vectorize=True, strict=True),
+    "another strategy": lambda f, x, y: f.jacobian(lambda a: a * a, x, strategy="sideways"),
+    "another strategy of a Hessian": lambda f, x, y: f.hessian(lambda a: a.sum(), x, outer_jacobian_strategy="sideways"),
+    "a list": lambda f, x, y: f.jacobian(lambda a, b: a * b, [x, y]),
+    "a number": lambda f, x, y: f.vjp(lambda a: 2.0, x),
+    "no vector": lambda f, x, y: f.vjp(lambda a: a * 2, x),
+    "no vector for a jvp": lambda f, x, y: f.jvp(lambda a: a * 2, x),
+    "too few vectors": lambda f, x, y: f.jvp(lambda a, b: a * 2, (x, y), x),
+    "too many vectors": lambda f, x, y: f.jvp(lambda a: a * 2, x, (x, y)),
+    "a vector of another size": lambda f, x, y: f.jvp(lambda a: a * 2, x, y[:2]),
+    "a vector of another size among several": lambda f, x, y: f.jvp(lambda a, b: a * b, (x, y), (x, y[:2])),
+    "a Hessian of a vector": lambda f, x, y: f.hessian(lambda a: a**3, x),
+    "a Hessian of a tuple": lambda f, x, y: f.hessian(lambda a: (a.sum(),), x),
+    "hvp of a vector": lambda f, x, y: f.hvp(lambda a: a**3, x, y),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_pytorch_does(name):
+    def program(t, log):
+        error = outcome(lambda: REFUSED[name](t.autograd.functional, *inputs(t)))
+        assert isinstance(error, Exception)
+        log(type(error).__name__, str(error).removeprefix("torch.autograd.functional.")[:30].replace("torch", ""))
 
     twin(program)
