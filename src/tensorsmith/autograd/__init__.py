@@ -17,8 +17,8 @@ from tensorsmith.autograd.node import Node
 from tensorsmith.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 __all__ = [
-    "Function", "FunctionCtx", "GradcheckError", "GradientEdge", "Node", "backward", "detect_anomaly", "enable_grad", "forward_ad",
-    "functional", "get_gradient_edge", "grad", "gradcheck", "gradgradcheck", "graph", "inference_mode",
+    "Function", "FunctionCtx", "GradcheckError", "GradientEdge", "Node", "backward", "detect_anomaly", "enable_grad",
+    "forward_ad", "functional", "get_gradient_edge", "grad", "gradcheck", "gradgradcheck", "graph", "inference_mode",
     "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled", "no_grad", "once_differentiable",
     "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Forward mode by hand: duals, tensors that carry a tangent through every operator, with the API of `torch.autograd.forward_ad`.
+"""Forward mode by hand: duals, tensors that carry a tangent through every operator, with PyTorch's API.
 
     with forward_ad.dual_level():
         x = forward_ad.make_dual(ts.tensor(3.0), ts.tensor(1.0))

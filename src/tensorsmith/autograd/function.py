@@ -28,6 +28,7 @@ class FunctionCtx:
     materialize_grads: bool = True
     to_save: tuple = ()
     for_forward: tuple | None = None
+    seen_by_jvp: tuple | None = None  # what `saved_tensors` is while `jvp` runs
     dirty: tuple = ()
     non_differentiable: tuple = ()
 
@@ -81,8 +82,8 @@ class FunctionNode(FunctionCtx, Node):
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         """What `save_for_backward` was given; in `jvp`, what `save_for_forward` was given."""
-        if self.for_forward is not None:
-            return self.for_forward
+        if self.seen_by_jvp is not None:
+            return self.seen_by_jvp
         if self.saved is None:
             raise RuntimeError(FREED)
         return tuple([s.get(self) if s is not None else None for s in self.saved])

@@ -67,8 +67,11 @@ def _push(
 ) -> None:  # fmt: skip
     """Call `jvp` and give the results their tangents."""
     if node.for_forward is not None:
-        node.for_forward = tuple([level.primal(x) for x in node.for_forward])
-    found = function.jvp(node, *[_given(level, node, x, t) for x, t in zip(arguments, tangents)])
+        node.seen_by_jvp = tuple([level.primal(x) for x in node.for_forward])
+    try:
+        found = function.jvp(node, *[_given(level, node, x, t) for x, t in zip(arguments, tangents)])
+    finally:
+        node.seen_by_jvp = None
     found = found if isinstance(found, tuple) else (found,)
     if len(found) != len(results):
         raise RuntimeError(
@@ -88,18 +91,26 @@ def _push(
                 f"supported. Tensor is of size {list(result.layout.shape)} while the given forward gradient is of size "
                 f"{list(tangent.layout.shape)} ({function.__name__}'s jvp, result {number})."
             )
-        before = level.tangent(result)
-        if any(result is x for x in arguments):
-            if before is not None and tangent.storage is not before.storage:
-                raise RuntimeError(
-                    "An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying "
-                    "an input inplace, then the jvp function must modify the corresponding gradient inplace."
-                )
-        elif before is not None and tangent.storage is not before.storage:
+        _check_memory(result, tangent, arguments, tangents)
+        level.set_tangent(result, tangent)
+
+
+def _check_memory(
+    result: Tensor, tangent: Tensor, arguments: Sequence[Any], tangents: Sequence[Tensor | None]
+) -> None:  # fmt: skip
+    """A result that is an argument, or a view of one, needs a tangent that is the argument's, or a view."""
+    for x, t in zip(arguments, tangents):
+        if not isinstance(x, Tensor) or x.storage is not result.storage or t is None or tangent.storage is t.storage:
+            continue
+        if result is x:
+            raise RuntimeError(
+                "An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying "
+                "an input inplace, then the jvp function must modify the corresponding gradient inplace."
+            )
+        if tangent.base is None:
             raise RuntimeError(
                 "A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view."
             )
-        level.set_tangent(result, tangent)
 
 
 def _given(level: Any, node: Any, argument: Any, tangent: Tensor | None) -> Tensor | None:
