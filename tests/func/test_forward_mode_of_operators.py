@@ -48,6 +48,8 @@ def calls(name: str) -> list[tuple[Callable[..., Tensors], Tensors, Tensors]]:
     return found
 
 
+# Second derivatives of singular values do not exist yet: `test_what_is_missing_says_so`.
+ONCE = {"nuclear_norm", "svdvals"}
 NAMES = [name for name in sorted(operators()) if calls(name)]
 
 
@@ -80,7 +82,7 @@ def test_tangents(name):
         same([ts.zeros_like(p) if t is None else t for p, t in parts], moved)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ONCE])
 def test_second_derivatives(name):
     """Forward over reverse, reverse over forward and forward over forward agree, as transforms and by `forward_ad`."""
     for function, xs, ts_ in calls(name):
@@ -114,6 +116,13 @@ def test_batches(name):
         expected = [ts.stack(each) for each in zip(*single)]
         same(vmap(lambda x, t: jvp(function, x, t)[1], randomness="same")(many, tangents), expected)
         same(jvp(vmap(function, randomness="same"), many, tangents)[1], expected)
+
+
+@pytest.mark.parametrize("name", sorted(ONCE))
+def test_what_is_missing_says_so(name):
+    function, xs, ts_ = calls(name)[0]
+    with pytest.raises(NotImplementedError, match="library routine .* has no gradient rule"):
+        every(lambda *zs: jvp(square(function), zs, ts_)[1])(*xs)
 
 
 def test_nearly_all_operators_take_part():

@@ -241,5 +241,5 @@ def test_what_numpy_computes():
 def test_printing_says_what_it_is():
     seen = []
     ts.vmap(lambda x: seen.append(str(x)) or ts.func.grad(lambda y: seen.append(repr(y)) or y.sum())(x))(ts.ones(2, 3))
-    assert seen[0].startswith("BatchedTensor(lvl=1, value=\n") and "tensor([[1., 1., 1.]," in seen[0]
+    assert seen[0].startswith("BatchedTensor(lvl=1, bdim=0, value=\n") and "tensor([[1., 1., 1.]," in seen[0]
     assert seen[1].startswith("GradTrackingTensor(lvl=2, value=\n") and "BatchedTensor(lvl=1" in seen[1]

@@ -30,7 +30,8 @@ OWN = {
     "normal",
     "uniform",
 }
-UNRULED = {"scatter_reduce"}  # its NumPy routine has no rule; the operator's own gradient gives the tangent
+# Their NumPy routines have no rule, or one for sums and products only: the gradient of the operator itself gives the tangent.
+UNRULED = {"frexp", "scatter_reduce", "segment_reduce"}
 
 
 def _direction(random, x):
@@ -52,7 +53,7 @@ def _call(operator, sample):
     given = harness.arrays(sample, ts.float64, harness.BASIC, random)
     operands = [harness.as_tensor(x) if isinstance(x, np.ndarray) else x for x in given]
     program = harness.program_of(operator, operands, sample.attrs)
-    tangents = [_direction(random, x) for x in given]
+    tangents = [None if i in sample.fixed else _direction(random, x) for i, x in enumerate(given)]
     return program, given, interpret(program.graph, given), tangents
 
 

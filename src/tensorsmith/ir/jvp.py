@@ -15,8 +15,8 @@ from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.ir.build import as_value, broadcast_to, cast, concat, conj, full, map_, reduce, slice_, where, wide
 from tensorsmith.ir.gradients import prefix_recurrence, products_of_others, record_holder, zeros
 from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into, replay, touches_complex
-from tensorsmith.ir.library_gradients import tangent as library_tangent
-from tensorsmith.ir.vjp import Override, Saved, cut, see_through_views, vjp
+from tensorsmith.ir.library_gradients import LIBRARY_RULES, WITH_TANGENT, tangent as library_tangent
+from tensorsmith.ir.vjp import Override, Saved, cut, fit, see_through_views, vjp
 from tensorsmith.scalar.table import TABLE, Fn
 
 Tangents = Sequence[Node | None]
@@ -238,6 +238,30 @@ def _scan(node: Node, output: Node, tangents: Tangents) -> Node | None:
     raise NotImplementedError(f"scan: the tangent of kind {kind!r}")
 
 
+def _library(node: Node, output: Node, tangents: Tangents) -> Node | None:
+    name = node.attrs["name"]
+    if name in WITH_TANGENT:
+        return library_tangent(node, output, tangents)
+    if name not in LIBRARY_RULES:
+        raise NotImplementedError(f"library routine {name!r} has no tangent rule")
+    # The gradient rule as a graph of its own, u -> u^T J, and its transpose.
+    rule = Graph()
+    xs = [rule.input(x.shape, x.dtype) for x in node.inputs]
+    y, u = rule.input(output.shape, output.dtype), rule.input(output.shape, output.dtype)
+    parts = LIBRARY_RULES[name](replay(rule, node, xs), y, u)
+    moving = [i for i, part in enumerate(parts) if part is not None and tangents[i] is not None]
+    if not moving:
+        return None
+    rule.outputs = tuple([fit(parts[i], xs[i]) for i in moving])  # type: ignore[arg-type]
+    push = vjp(rule, tuple(x is u for x in rule.inputs))
+    known = [*node.inputs, output, zeros(output, output.shape)]
+    operands = [known[s.number] if s.kind == "input" else zeros(node.inputs[moving[s.number]], rule.outputs[s.number].shape)
+                for s in push.saved]  # fmt: skip
+    operands += [tangents[moving[number]] for number in push.grad_outputs]  # type: ignore[misc]
+    result = push.results[-1]
+    return None if result is None else copy_into(node.graph, push.graph, operands)[push.graph.outputs[result]]
+
+
 RULES: dict[Primitive, Rule] = {
     Primitive.MAP: _map,
     Primitive.CAST: _cast,
@@ -261,7 +285,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.GATHER: _itself,
     Primitive.SCATTER: _written,
     Primitive.PUT: _written,
-    Primitive.LIBRARY: library_tangent,
+    Primitive.LIBRARY: _library,
 }
 
 

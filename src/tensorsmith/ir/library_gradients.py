@@ -149,14 +149,16 @@ LIBRARY_RULES: dict[str, Rule] = {
 POINTWISE = frozenset({"erfcx", "gcd", "lcm", "igamma", "igammac", "log_ndtr", "ndtri", "zeta", *UNDIFFERENTIATED})
 
 
+# Routines with a tangent rule of their own; that of another is the transpose of its gradient rule (`jvp.py`).
+WITH_TANGENT = POINTWISE | {"singular_values"}
+
+
 def tangent(node: Node, output: Node, tangents: Sequence[Node | None]) -> Node | None:
-    """The tangent of a routine's result from those of its inputs; None where it does not move."""
+    """The tangent of the result of a routine of `WITH_TANGENT` from those of its inputs; None where it does not move."""
     name = node.attrs["name"]
     if name == "singular_values":
         assert tangents[0] is not None
         return _routine("singular_diagonal", (node.inputs[0], tangents[0]), output)
-    if name not in POINTWISE:
-        raise NotImplementedError(f"library routine {name!r} has no tangent rule")
     total: Node | None = None
     for number, given in enumerate(tangents):
         part = LIBRARY_RULES[name](node, output, given)[number] if given is not None else None

@@ -87,7 +87,7 @@ def vjp(
         every = [grad_inputs[i] if i in grad_inputs else full(work, y.shape, 0, y.dtype) for i, y in enumerate(outputs)]
         for node, part in zip(graph.inputs, override(inputs, outputs, every), strict=True):
             if part is not None and node in active:
-                gradients[node] = _fit(part, node)
+                gradients[node] = fit(part, node)
 
     if given and override is None:  # a function that is flat everywhere has a gradient: zero
         reached = {graph.outputs[i] for i in given}
@@ -143,7 +143,7 @@ def _pull_back(
     gradients: dict[Node, Node] = {}
 
     def contribute(node: Node, part: Node) -> None:
-        part = _fit(part, node)
+        part = fit(part, node)
         so_far = gradients.get(node)
         gradients[node] = part if so_far is None else so_far + part
 
@@ -161,7 +161,7 @@ def _pull_back(
     return gradients
 
 
-def _fit(grad: Node, value: Node) -> Node:
+def fit(grad: Node, value: Node) -> Node:
     """The gradient in the shape and dtype of the value: summed over axes along which the value was repeated."""
     if grad.shape != value.shape:
         grad = sum_to(grad, value.shape) if grad.ndim >= value.ndim else broadcast_to(grad, value.shape)
