@@ -51,6 +51,7 @@ class DualLevel(Level):
     def __init__(self, records: bool = False) -> None:
         super().__init__()
         self.records = records
+        self.refuses_backward = not records
         self.muted = False
 
     # --- duals ------------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Level:
     """One entered transform. `depth` counts from 1 at the bottom; higher levels see an operator first."""
 
     title = "WrappedTensor"  # what a wrapper prints as
+    refuses_backward = True  # backward() accumulates into leaves, which inside of a transform are wrappers
     stack: LevelStack
     depth: int
 
@@ -292,6 +293,10 @@ class LevelStack:
 
     def note_backward(self) -> None:
         """A backward accumulates into leaves, which are wrappers or belong to the world outside."""
+        if not any([level.refuses_backward for level in self.levels]):
+            if self.before is not None:
+                self.before.note_backward()
+            return
         raise RuntimeError(
             "backward() called inside a function transform. This is not supported: use ts.func.grad or ts.func.vjp instead, or "
             "call backward() outside of the transform."
