@@ -304,6 +304,10 @@ class LevelStack:
 
     def note_requires_grad(self) -> None:
         """A tensor is made a leaf that autograd tracks, beside the level that tracks."""
+        if not self.levels[-1].refuses_backward:  # the duals of `forward_ad` are leaves as other tensors are
+            if self.before is not None:
+                self.before.note_requires_grad()
+            return
         raise RuntimeError(
             "You are attempting to call Tensor.requires_grad_() (or perhaps using autograd.functional APIs) inside of a "
             "function being transformed. This is unsupported: use ts.func.grad, vjp or jacrev, or call it outside."
