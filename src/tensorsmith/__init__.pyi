@@ -1370,9 +1370,9 @@ def unique_consecutive(
 def unravel_index(indices: Tensor, shape: builtins.int | Sequence[builtins.int]) -> tuple[Tensor, ...]:
     """Positions in the flattened array of a shape as one tensor of positions an axis."""
 def unsafe_chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
+    """`chunk`, whose results autograd takes for separate tensors: for callers that write to one side only."""
 def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """Parts of a given size along an axis, or of the sizes given in a list, which must add up to the extent."""
+    """`split`, whose results autograd takes for separate tensors: for callers that write to one side only."""
 def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
     """With a new axis of extent 1 at `dim`."""
 def unsqueeze_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:

@@ -267,6 +267,9 @@ SAMPLES: dict[str, list[Sample]] = {
     "diagonal": [Sample((MATRIX,), {"offset": 1, "axis1": 0, "axis2": 1})],
     "unfold": [Sample((MATRIX,), {"axis": 1, "size": 2, "step": 1})],
     "split": [Sample((MATRIX,), {"axis": 1, "sizes": (1, 3)})],
+    "split_whole": [Sample((MATRIX,), {"axis": 1, "start": 0, "length": 4, "step": 1})],
+    "unbind_only": [Sample((Data((3, 1), -2, 2),), {"axis": 1, "index": 0})],
+    "split_with_sizes": [Sample((MATRIX,), {"axis": 1, "sizes": (1, 0, 3)})],
     "unbind": [Sample((MATRIX,), {"axis": 0})],
     "layer_norm": [
         Sample((Data((3, 4)), Data((4,)), Data((4,))), {"axes": 1, "eps": 1e-5, "centred": True, "has_weight": True}),

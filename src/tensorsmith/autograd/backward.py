@@ -180,7 +180,9 @@ def _input_edge(tensor: Target) -> tuple[Node, int]:
         return tensor
     edge = gradient_edge(tensor)
     if edge is None:
-        raise RuntimeError("One of the differentiated Tensors does not require grad")
+        if not tensor.layout.tracked:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+        return Node(), 0  # a view made under no_grad: no gradient reaches it
     return edge
 
 

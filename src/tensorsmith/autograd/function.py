@@ -18,7 +18,7 @@ from tensorsmith.autograd.node import Node, _sequence, gradient_edge, rebase_his
 from tensorsmith.autograd.saved import FREED, SavedTensor
 from tensorsmith.core.layout import Layout
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor, alias_of, make_view
+from tensorsmith.tensor.tensor import Origin, Tensor, alias_of, make_view
 
 
 class FunctionCtx:
@@ -66,7 +66,6 @@ class FunctionNode(FunctionCtx, Node):
     """The node of one call of a `Function`; its `__dict__` holds what the user puts on the context."""
 
     accepts_missing = True
-    opaque_views = True
     _forward_cls: type[Function]
 
     output_count: int
@@ -341,7 +340,9 @@ def _fresh_output(tensor: Tensor, inputs: list[Tensor], is_input: bool, foreign:
     if shared:  # a view, which nobody may write to in place: the node hides how it came about
         source = tensor if is_input else next(t for t in inputs if t.storage is tensor.storage)
         offset = (tensor.ptr - source.ptr) // tensor.layout.dtype.itemsize
-        return make_view(source, tensor.layout.with_tracking(False), offset)
+        view = make_view(source, tensor.layout.with_tracking(False), offset)
+        view.origin = Origin.FUNCTION
+        return view
     if foreign:
         return alias_of(tensor, False)
     tensor.base = None  # a view of something that only `forward` saw

@@ -18,7 +18,7 @@ from typing import Any
 
 from tensorsmith.autograd import accumulate
 from tensorsmith.autograd.hooks import RemovableHandle, move_retained, new_hooks
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Origin, Tensor
 
 Edge = tuple["Node", int]
 
@@ -54,7 +54,6 @@ class Node:
     attached: Attachments | None
     output_count: int = 1
     accepts_missing: bool = False  # `apply` is also run where no output has a gradient
-    opaque_views: bool = False  # outputs that are views cannot be derived from their base: writing to it is refused
 
     def __init__(self, edges: tuple[Edge | None, ...] = ()) -> None:
         self.edges = edges
@@ -141,7 +140,19 @@ def gradient_edge(tensor: Tensor) -> Edge | None:
     node = tensor.node
     if node is not None:
         return node, tensor.output_number
+    if not accumulates(tensor):
+        return None
     return accumulator(tensor), 0
+
+
+def accumulates(tensor: Tensor) -> bool:
+    """Whether a gradient that reaches this tensor is added into its `grad`: a leaf that was asked to.
+
+    A view made under no_grad is tracked because its base is; nothing was recorded, so no gradient reaches anybody.
+    """
+    if not tensor.layout.tracked or tensor.node is not None:
+        return False
+    return tensor.base is None or (tensor.state is not None and tensor.state.own)
 
 
 def accumulator(tensor: Tensor) -> AccumulateGrad:
@@ -165,11 +176,15 @@ def accumulator(tensor: Tensor) -> AccumulateGrad:
 def derive_view_node(view: Tensor) -> None:
     """The node of a view after its base was written in place: the view as taken from the base as it is now.
 
-    RuntimeError for a view that a custom Function returned: how it came about is the Function's secret.
+    RuntimeError for a view whose origin forbids it.
     """
-    if view.node is not None and view.node.opaque_views:
-        raise RuntimeError(opaque_view_message(view, "its base or another view of its base has been"))
+    base = view.base
+    assert base is not None
     before = view.node
+    if before is None and not base.layout.tracked:
+        return
+    if view.origin is not None:
+        raise RuntimeError(origin_message(view, "its base or another view of its base has been"))
     _rules["view"](view)
     if view.state is not None and view.state.retains_grad:
         move_retained(view, before)
@@ -187,34 +202,62 @@ def rebase_history(target: Tensor, node: Node, number: int) -> None:
         target.layout = target.layout.with_tracking(True)
     move_retained(owner, before)
     if not was_tracked:
-        _track_views(owner, target)
+        tell_views(owner, 1 if owner is target else 2)
 
 
-def _track_views(owner: Tensor, target: Tensor) -> None:
-    """Have the views of a tensor that has just become tracked follow it: they were made while it was not.
+def tell_views(owner: Tensor, tensors: int = 1) -> None:
+    """Have the views of a tensor that has just become tracked, or is no longer, follow it.
 
     Nothing leads from a tensor to its views, so they are searched for; but only where the count of references says that
-    other tensors lie over the storage, which is rare.
+    more than `tensors` lie over the storage, which is rare.
     """
-    tensors = 1 if owner is target else 2
     if sys.getrefcount(owner.storage) <= tensors + 1:  # theirs, and the argument's
         return
     for view in gc.get_referrers(owner):
-        if isinstance(view, Tensor) and view.base is owner and not view.layout.tracked:
-            if view.layout.dtype.kind in "fc":
-                view.layout = view.layout.with_tracking(True)
-                view.stamp = -1  # its node is derived when it is asked for
+        if isinstance(view, Tensor) and view.base is owner and view.layout.dtype.kind in "fc":
+            own = view.state is not None and view.state.own
+            view.layout = view.layout.with_tracking(owner.layout.tracked or view.node is not None or own)
 
 
-def opaque_view_message(view: Tensor, what: str) -> str:
-    """PyTorch's words where a view that a custom Function returned is written to (`what`: "is being")."""
-    name = view.node.name().removesuffix("Backward")
-    return (
-        f"Output {view.output_number} of {name} is a view and {what} modified inplace. This view was created inside a "
-        "custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace would "
-        "override the custom backward associated with the custom Function, leading to incorrect gradients. This "
-        "behavior is forbidden. You can fix this by cloning the output of the custom Function."
-    )
+def origin_message(view: Tensor, what: str) -> str:
+    """PyTorch's words where a view is written to that must not be (`what`: "is being")."""
+    origin, node = view.origin, view.node
+    assert origin is not None
+    unrecorded = origin in (Origin.NO_GRAD, Origin.INFERENCE)
+    if unrecorded or node is None:
+        where = "inference mode" if origin is Origin.INFERENCE else "no_grad mode"
+        made = f"Output {view.output_number} of {_short_name(node)} is a view of a view which was" if node else "A view was"
+        mode = "in normal mode" if origin is Origin.INFERENCE else "with grad mode enabled"
+        text = f"{made} created in {where} and {what} modified inplace {mode}."
+    else:
+        text = f"Output {view.output_number} of {_short_name(node)} is a view and {what} modified inplace."
+    return f"{text} {_WHY_NOT[origin]}"
+
+
+def _short_name(node: Node) -> str:
+    """The name of the operator that a node belongs to: Split for SplitBackward0."""
+    head, mark, tail = node.name().rpartition("Backward")
+    return head if mark and (not tail or tail.isdigit()) else node.name()
+
+
+_AMBIGUOUS = (
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view "
+    "and the inplace either both inside the {mode} block (if you don't want the inplace to be tracked) or both outside (if you "
+    "want the inplace to be tracked)."
+)
+_WHY_NOT = {
+    Origin.NO_GRAD: _AMBIGUOUS.format(mode="no_grad"),
+    Origin.INFERENCE: _AMBIGUOUS.format(mode="inference_mode"),
+    Origin.MULTIPLE: (
+        "This view is the output of a function that returns multiple views. Such functions do not allow the output views to "
+        "be modified inplace. You should replace the inplace operation by an out-of-place one."
+    ),
+    Origin.FUNCTION: (
+        "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to "
+        "handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect "
+        "gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function."
+    ),
+}
 
 
 def set_view_node_rule(rule: Callable[[Tensor], None]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.autograd import engine
 from tensorsmith.autograd.backward import GradientEdge, _implicit_root, backward as run_backward
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks, retain_on
-from tensorsmith.autograd.node import Node, derive_view_node
+from tensorsmith.autograd.node import Node, derive_view_node, tell_views
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor, alias_of
 
@@ -60,7 +61,7 @@ def retain_grad(self: Tensor) -> None:
     """Have the gradient of a tensor that is no leaf kept in its `grad`; nothing to do for a leaf."""
     if not self.layout.tracked:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if current_node(self) is None:
+    if self.node is None or current_node(self) is None:
         return
     state = self.ensure_state()
     if not state.retains_grad:
@@ -104,6 +105,12 @@ def _set_grad(self: Tensor, grad: Tensor | None) -> None:
 
 
 def _set_requires_grad(self: Tensor, value: bool) -> None:
+    if self.node is not None:
+        hint = "" if value else (
+            " If you want to use a computed variable in a subgraph that doesn't require differentiation use "
+            "var_no_grad = var.detach()."
+        )  # fmt: skip
+        raise RuntimeError(f"you can only change requires_grad flags of leaf variables.{hint}")
     requires_grad_(self, value)
 
 
@@ -115,18 +122,20 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     value = bool(requires_grad)
     if modes.tracer is not None:
         modes.tracer.note_requires_grad()
-    if self.layout.tracked == value:
-        return self
     if value and self.layout.dtype.kind not in "fc":
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
-    if not value and current_node(self) is not None:
+    if not value and self.node is not None:
         raise RuntimeError(
             "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
             "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
         )
-    if value and self.base is not None:
-        self.stamp = self.storage.version  # it becomes a leaf as it is now
-    self.layout = self.layout.with_tracking(value)
+    if self.base is not None:
+        self.ensure_state().own = value
+        value = value or self.base.layout.tracked
+    if self.layout.tracked != value:
+        self.layout = self.layout.with_tracking(value)
+        if sys.getrefcount(self) > 2:  # the argument's and this frame's: there may be views
+            tell_views(self)
     return self
 
 
@@ -146,6 +155,7 @@ def detach_(self: Tensor) -> Tensor:
     self.layout = self.layout.with_tracking(False)
     self.node = None
     self.output_number = 0
+    tell_views(self)
     return self
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorsmith.autograd.node import accumulates
 from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
@@ -28,7 +29,7 @@ from tensorsmith.ir.build import full
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, copy_into
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, unrecorded_origin
 
 _SHARING = VIEWS | {Primitive.AS_REAL, Primitive.AS_COMPLEX}  # what shows memory that exists
 _fake_addresses = itertools.count(1 << 60, 1 << 40)
@@ -114,7 +115,7 @@ class Tracer:
 
     def note_leaf(self, tensor: Tensor) -> None:
         """Remember the gradient a captured leaf had before."""
-        if tensor.layout.tracked and tensor.node is None and not any(t is tensor for t, _ in self.captured):
+        if accumulates(tensor) and not any(t is tensor for t, _ in self.captured):
             self.captured.append((tensor, tensor.state.grad if tensor.state is not None else None))
 
     def note_backward(self) -> None:
@@ -257,6 +258,7 @@ class Tracer:
     def detached(self, tensor: Tensor) -> Tensor:
         """A tensor that shares memory with another result, but is no view to autograd."""
         tensor.base = None
+        tensor.layout = tensor.layout.with_tracking(False)
         return tensor
 
     def tensor(self, value: Node, node: Node, seen: Strided, source: Tensor | None) -> Tensor:
@@ -273,7 +275,11 @@ class Tracer:
         else:
             result.storage = source.storage
             result.ptr = source.ptr + seen.offset * node.dtype.itemsize
-            result.base = source if source.base is None else source.base
+            result.base, result.origin = (source, None) if source.base is None else (source.base, source.origin)
+            if not modes.grad:
+                result.origin = unrecorded_origin()
+                if result.base.layout.tracked and node.dtype.kind in "fc":
+                    result.layout = result.layout.with_tracking(True)
             result.stamp = source.storage.version
             result.__dict__["_traced"] = (self, self.storages[id(source.storage)].writes, value)
         self.made.append(weakref.ref(result))

@@ -21,7 +21,7 @@ from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.runtime.steps import KernelStep
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Tensor, make_view
+from tensorsmith.tensor.tensor import Origin, Tensor, make_view
 
 Entry = Callable[..., Any]
 
@@ -62,7 +62,7 @@ def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -
             recorded_view = (operation, source, attrs) if tracked else None
             return view_entry(len(kinds), 0, layout, seen.offset * dtype.itemsize, None, needs, recorded_view)
         program = operation.program(kinds, attrs) if tracked else None
-        run = _views_entry(source.dtype, seen)
+        run = _views_entry(source.dtype, seen, tracked)
         return run if program is None else recorder(program, run, needs, (True,) * len(seen))
     program = operation.program(kinds, attrs)
     plan = plan_for(operation, program, kinds)
@@ -182,11 +182,15 @@ def _broadcast_strides(operand: Layout, shape: tuple[int, ...]) -> list[int]:
     return [0] * lead + strides
 
 
-def _views_entry(dtype: Any, seen: Sequence[Strided]) -> Entry:
-    views = [_view(dtype, each, 0, 1, None, ()) for each in seen]
+def _views_entry(dtype: Any, seen: Sequence[Strided], tracked: bool) -> Entry:
+    views = [_view(dtype, each, 0, 1, None, (tracked,)) for each in seen]
 
     def split(source: Tensor) -> tuple[Tensor, ...]:
-        return tuple([view(source) for view in views])
+        found = tuple([view(source) for view in views])
+        if modes.grad:
+            for view in found:
+                view.origin = Origin.MULTIPLE
+        return found
 
     return split
 

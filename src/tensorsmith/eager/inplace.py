@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.autograd.node import opaque_view_message, rebase_history
+from tensorsmith.autograd.node import origin_message, rebase_history
 from tensorsmith.autograd.saved import SavedTensor
 from tensorsmith.core.dtypes import DType, category, of_python_scalar, promote_operands, type_name
 from tensorsmith.core.layout import Layout
@@ -220,14 +220,8 @@ def recording_entry(
 
     def untracked(*operands: Any) -> Any:
         target = operands[only]
-        base = target.base
-        if base is not None and base.layout.tracked and modes.grad:
-            raise RuntimeError(
-                f"{name}: A view was created in no_grad mode and is being modified inplace with grad mode enabled: the write "
-                "would have no gradient. Write under no_grad(), or make the view outside of it."
-            )
         for i in others:
-            if operands[i].storage is target.storage:
+            if operands[i].storage.ptr == target.storage.ptr:  # `.data` has a storage of its own over it
                 check_overlap(name, operands[i], target)
         try:
             write(operands)
@@ -243,7 +237,7 @@ def recording_entry(
     def entry(*operands: Any) -> Any:
         for i in others:
             for k in writes:
-                if operands[i].storage is operands[k].storage:
+                if operands[i].storage.ptr == operands[k].storage.ptr:
                     check_overlap(name, operands[i], operands[k])
         node = start_node(operands) if tracked and modes.grad else None
         try:
@@ -298,11 +292,10 @@ def check_writable(name: str, target: Tensor) -> None:
         if target.layout.tracked and target.node is None:
             raise RuntimeError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation.")
         return
-    base_is_leaf = target.base.node is None or not target.base.layout.tracked
-    if base_is_leaf and (target.layout.tracked or target.base.layout.tracked):
+    if target.origin is not None:
+        raise RuntimeError(f"{name}: {origin_message(target, 'is being')}")
+    if target.layout.tracked and target.base.node is None:
         raise RuntimeError(f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation.")
-    if target.node is not None and target.node.opaque_views:
-        raise RuntimeError(opaque_view_message(target, "is being"))
 
 
 def check_overlap(name: str, source: Tensor, target: Tensor) -> None:

@@ -105,7 +105,8 @@ class Operator(Operation):
     build(*nodes, **attrs): its graph: one node or a tuple of nodes from the operands' nodes.
     vjp(inputs, outputs, grads, **attrs): its own gradient rule; derived from the graph where absent.
     pointwise: results are laid out as PyTorch lays out elementwise results (the operands' order of axes).
-    geometry(operand, **attrs): of a view operator, where its results lie in the operand's memory: one `Strided` or several.
+    geometry(operand, **attrs): of a view operator, where its results lie in the operand's memory: one `Strided`, several, or
+        None where the graph is to say it.
         The graph says the same to gradients and tracing; strides of extent-1 axes are PyTorch's only here.
     derived_tangent: the tangent follows the graph; otherwise it is the transpose of `vjp`, where that is given.
     view_dtype(dtype): of a view operator that shows the memory under another dtype (the parts of complex numbers), in whose
@@ -158,6 +159,10 @@ class Operator(Operation):
         if self.geometry is None or not isinstance(kinds[0], Layout):
             return None
         return self.geometry(Strided(kinds[0].shape, kinds[0].strides), **attrs)
+
+    def recorded_name(self, attrs: dict[str, Any]) -> str:
+        """The name of the node of a call with these attributes."""
+        return self.node_name
 
     def override(self, attrs: dict[str, Any]) -> Any:
         if self.vjp is None:

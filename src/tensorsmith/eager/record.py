@@ -58,7 +58,8 @@ class OperatorNode(Node):
         return self.program.name
 
     def release(self) -> None:
-        self.saved = None
+        if self.saved:  # where nothing was saved, the graph may be walked again
+            self.saved = None
 
     def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Gradients of the operands, by the program's backward operator."""
@@ -119,7 +120,7 @@ class ViewNode(Node):
     attrs: dict[str, Any]
 
     def name(self) -> str:
-        return self.operation.node_name
+        return self.operation.recorded_name(self.attrs)
 
     def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         grad = grads[0]
@@ -145,13 +146,12 @@ def recorder(
     """`run` with a node recorded on its differentiable outputs while grad mode is on."""
     table = saved_table(program, needs, differentiable)
     backward = program.backward(needs, differentiable)
-    count = len(differentiable)
 
     def record(*operands: Any) -> Any:
         result = run(*operands)
         if not modes.grad:
             return result
-        results = (result,) if count == 1 else result
+        results = result if result.__class__ is tuple else (result,)
         node = OperatorNode(program, needs, backward, table, operands)
         for number, tensor in enumerate(results):
             if differentiable[number]:

@@ -42,7 +42,7 @@ from tensorsmith.runtime.plan import Plan
 from tensorsmith.runtime.steps import KernelStep
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, unrecorded_origin
 
 _codes: dict[str, CodeType] = {}
 
@@ -109,18 +109,28 @@ def view_entry(
         f"storage = tensor.storage = a{source}.storage",
         f"ptr = tensor.ptr = a{source}.ptr" + (" + offset" if offset_bytes else ""),
         f"base = a{source}.base",
-        f"tensor.base = a{source} if base is None else base",
+        "if base is None:",
+        f"    tensor.base = a{source}",
+        "    tensor.origin = None if modes.grad else unrecorded_origin()",
+        "else:",
+        "    tensor.base = base",
+        f"    tensor.origin = a{source}.origin if modes.grad else unrecorded_origin()",
         "tensor.stamp = storage.version",
         "tensor.output_number = 0",
         "tensor.state = None",
     ]
-    names = {"new": object.__new__, "Tensor": Tensor, "layout": layout, "offset": offset_bytes}
+    if needs and needs[source] and layout.dtype.kind in "fc":
+        layout = layout.with_tracking(True)  # recorded or not: without a node where it is not
+    names = {
+        "new": object.__new__, "Tensor": Tensor, "layout": layout, "offset": offset_bytes, "modes": modes,
+        "unrecorded_origin": unrecorded_origin, "untracked": layout.with_tracking(False),
+    }  # fmt: skip
     if recorded is not None:
         operation, operand, attrs = recorded
         names |= {
-            "modes": modes, "ViewNode": ViewNode, "gradient_edge": gradient_edge, "next_number": _sequence.__next__,
+            "ViewNode": ViewNode, "gradient_edge": gradient_edge, "next_number": _sequence.__next__,
             "operation": operation, "operand": operand.with_tracking(False), "attrs": attrs,
-            "tracked": layout.with_tracking(True), "note_user_line": note_user_line,
+            "note_user_line": note_user_line,
         }  # fmt: skip
         body += [
             "if modes.grad:",
@@ -131,12 +141,12 @@ def view_entry(
             "    node.edges = (gradient_edge(a0),)",
             "    node.sequence = next_number()",
             "    node.attached = None",
-            "    tensor.layout = tracked",
             "    if modes.anomaly:",
             "        note_user_line(node)",
-            "else:",
             "    tensor.layout = layout",
+            "else:",
             "    tensor.node = None",
+            "    tensor.layout = layout if tensor.base.layout.tracked else untracked",
         ]
         return _written(body, count, names)
     return _finish(body, count, names, layout, program, needs)

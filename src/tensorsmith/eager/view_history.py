@@ -131,7 +131,16 @@ def written_value(
     return build.permute(build.reshape(written, flat.shape), [order.index(i) for i in range(base.ndim)])
 
 
-view_of_base = Operator("view_of_base", view_value, node_name="AsStrided", shares=True)
+def _view_place(
+    base: Strided, shape: tuple, strides: tuple, offset: int, base_strides: tuple, dtype: DType | None = None
+) -> Strided | None:
+    """Where the view lies in its base's memory; None for a value that is laid out otherwise (a gradient of the base)."""
+    if dtype is not None or base.strides != base_strides:
+        return None
+    return Strided(shape, strides, base.offset + offset)
+
+
+view_of_base = Operator("view_of_base", view_value, node_name="AsStrided", geometry=_view_place)
 write_view = Operator("write_view", written_value, node_name="CopySlices")
 
 
@@ -148,7 +157,7 @@ class CopySlices(Node):
         self.number = number
         self.layout = layout
         self.geometry = geometry
-        self.dtype = dtype
+        self.dtype = dtype if dtype is not layout.dtype else None
 
     def name(self) -> str:
         return "CopySlices"
@@ -180,22 +189,30 @@ def _zeros(tensor: Tensor) -> Tensor:
     return _zeros_like(tensor)
 
 
+class _Severed(Node):
+    """The node of a view whose base was detached and then written."""
+
+    def name(self) -> str:
+        return view_of_base.node_name
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        return (None,)
+
+
 def _derive(view: Tensor) -> None:
     """Set `view.node` to the view as taken from its base now."""
     base = view.base
     assert base is not None
-    pending = view.stamp < 0
     view.stamp = view.storage.version
-    if not base.layout.tracked:
-        if pending:  # its history was the base's, which has been detached since
-            view.node, view.layout = None, view.layout.with_tracking(False)
+    if not base.layout.tracked:  # the base has been detached since: what is left is a history that leads nowhere
+        view.node, view.output_number = _Severed((None,)), 0
         return
     shape, strides, offset = geometry_of(view)
     with_grad = modes.grad
     modes.grad = True
     try:
         fresh = view_of_base(base, shape=shape, strides=strides, offset=offset, base_strides=base.layout.strides,
-                             dtype=view.layout.dtype)  # fmt: skip
+                             dtype=view.layout.dtype if view.layout.dtype is not base.layout.dtype else None)  # fmt: skip
     finally:
         modes.grad = with_grad
     view.node = fresh.node

@@ -122,7 +122,7 @@ class GradLevel(Level):
         for name in ("layout", "storage", "ptr", "node", "output_number", "base", "state"):
             setattr(below, name, getattr(target, name))
         if target.base is not None:
-            below.stamp = target.stamp
+            below.stamp, below.origin = target.stamp, target.origin
             below.base = self.lower(target.base)
         if "below" in target.__dict__:
             below.layout.level.keep(below, target)

@@ -227,13 +227,9 @@ def index(self: Tensor) -> int:
 @method()
 def detach(self: Tensor) -> Tensor:
     """A tensor over the same memory that autograd does not follow."""
-    from tensorsmith.tensor.tensor import make_view
-
     if modes.tracer is not None:
         return modes.tracer.detach(self)
-    found = make_view(self, self.layout.with_tracking(False), 0)
-    found.base = None
-    return found
+    return make_tensor(self.layout.with_tracking(False), self.storage, self.ptr)
 
 
 def _get_data(self: Tensor) -> Tensor:

@@ -237,6 +237,13 @@ def empty_strided(
                    requires_grad)  # fmt: skip
 
 
+def _filled(made: Tensor, value: Any) -> Tensor:
+    """A new tensor with its first values, which do not count as a write."""
+    made.fill_(value)
+    made.storage.version = 0
+    return made
+
+
 def _like(name: str, value: Any) -> None:
     def function(
         input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,  # noqa: A002
@@ -245,9 +252,7 @@ def _like(name: str, value: Any) -> None:
         check_device(device)
         strides = _like_strides(input)
         result = blank_tensor(dtype or input.dtype, input.layout.shape, strides, input)
-        if value is not None:
-            result.fill_(value)
-        return _finish(result, requires_grad)
+        return _finish(result if value is None else _filled(result, value), requires_grad)
 
     function.__name__ = function.__qualname__ = name
     filled = "" if value is None else f", filled with {value}"
@@ -273,8 +278,7 @@ def full_like(
     """A tensor like another, filled with one value."""
     check_device(device)
     result = blank_tensor(dtype or input.dtype, input.layout.shape, _like_strides(input), input)
-    result.fill_(fill_value)
-    return _finish(result, requires_grad)
+    return _finish(_filled(result, fill_value), requires_grad)
 
 
 def _arange(start: Any, step: Any, *, length: int, dtype: DType) -> Node:

@@ -58,7 +58,14 @@ def _basic_place(x: Strided, steps: tuple[Step, ...]) -> Strided:
     return Strided((*shape, *x.shape[axis:]), (*strides, *x.strides[axis:]), offset)
 
 
-basic_operator = Operator("getitem", _basic, geometry=_basic_place, node_name="Slice")
+class _BasicIndexing(Operator):
+    """Several steps in one node, which is called after the last, as the last of PyTorch's nodes is."""
+
+    def recorded_name(self, attrs: dict[str, Any]) -> str:
+        return {INT: "SelectBackward0", SLICE: "SliceBackward0", NEW: "UnsqueezeBackward0"}[attrs["steps"][-1][0]]
+
+
+basic_operator = _BasicIndexing("getitem", _basic, geometry=_basic_place, node_name="Slice")
 
 
 def basic_view(x: Tensor, steps: tuple[Step, ...]) -> Tensor:

@@ -36,7 +36,7 @@ from tensorsmith.ops.inplace import copy_, copy_operation, number_for
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, unrecorded_origin
 
 # --- advanced indexing ------------------------------------------------------------------------------------------------
 
@@ -178,7 +178,12 @@ def _first_entry(layout: Any) -> Any:
         found.node = None
         found.output_number = 0
         base = x.base
-        found.base = x if base is None else base
+        if base is None:
+            found.base = x
+            found.origin = None if modes.grad else unrecorded_origin()
+        else:
+            found.base = base
+            found.origin = x.origin if modes.grad else unrecorded_origin()
         found.stamp = storage.version
         found.state = None
         return found

@@ -61,6 +61,8 @@ def check_dtypes(fn: Fn, nodes: tuple[Any, ...]) -> None:
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
                 "`~` or `logical_not()` operator instead."
             )
+        if fn is Fn.RELU:
+            raise RuntimeError("Boolean inputs not supported for relu")
 
 
 def mapped(fn: Fn) -> Callable[..., Node]:

@@ -13,10 +13,14 @@ from tensorsmith.ops.view_operators import (
     select_operator,
     slice_operator,
     split_operator,
+    split_sizes_operator,
+    split_whole_operator,
+    unbind_only_operator,
     unbind_operator,
     unfold_operator,
 )
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.tensor import Origin, Tensor
 
 
 def _need_axis(name: str, x: Tensor) -> None:
@@ -65,7 +69,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
     if input.layout.shape[axis] == 0:
         return ()
     if input.layout.shape[axis] == 1:
-        return (select_operator(input, axis=axis, index=0),)
+        return _only(unbind_only_operator(input, axis=axis, index=0))
     return unbind_operator(input, axis=axis)
 
 
@@ -91,7 +95,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:  # no
     extent = input.layout.shape[axis]
     size = -(-extent // chunks)
     if size == 0:
-        return _split(input, (0,) * chunks, axis)
+        return split_sizes_operator(input, axis=axis, sizes=(0,) * chunks) if chunks > 1 else _split(input, (0,), axis, ())
     return _split(input, equal_parts(extent, size), axis, ("chunk", chunks, dim))
 
 
@@ -101,13 +105,17 @@ def equal_parts(extent: int, size: int) -> tuple[int, ...]:
     return tuple(min(size, extent - i * size) for i in range(count))
 
 
-def _split(x: Tensor, sizes: tuple[int, ...], axis: int, raw: tuple[Any, ...] = ()) -> tuple[Tensor, ...]:
+def _only(part: Tensor) -> tuple[Tensor, ...]:
+    """The only one of several parts: autograd treats it as it would several."""
+    if modes.grad:
+        part.origin = Origin.MULTIPLE
+    return (part,)
+
+
+def _split(x: Tensor, sizes: tuple[int, ...], axis: int, raw: tuple[Any, ...]) -> tuple[Tensor, ...]:
     if len(sizes) == 1:
-        return (slice_operator(x, axis=axis, start=0, length=sizes[0], step=1),)
-    if not sizes:
-        return ()
-    attrs = {"axis": axis, "sizes": sizes}
-    return run(split_operator, x, raw, attrs) if raw else split_operator(x, **attrs)
+        return _only(split_whole_operator(x, axis=axis, start=0, length=sizes[0], step=1))
+    return run(split_operator, x, raw, {"axis": axis, "sizes": sizes})
 
 
 def split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
@@ -130,14 +138,16 @@ def split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple
                 f"split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's size at dimension {axis}), "
                 f"but got split_sizes={list(sizes)}"
             )
-        return _split(input, sizes, axis, ("split", split_size_or_sections, dim))
+        if len(sizes) == 1:
+            return _split(input, sizes, axis, ())
+        return split_sizes_operator(input, axis=axis, sizes=sizes) if sizes else ()
     size = as_int("split", split_size_or_sections, "split_size")
     if size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
     if size == 0:
         if extent:
             raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {extent}")
-        return _split(input, (0,), axis)
+        return _split(input, (0,), axis, ("split", 0, dim))
     return _split(input, equal_parts(extent, size), axis, ("split", split_size_or_sections, dim))
 
 
@@ -190,7 +200,8 @@ def tensor_split(
     if count <= 0:
         raise RuntimeError(f"number of sections must be larger than 0, got {count}")
     small, larger = divmod(extent, count)
-    return _split(input, tuple(small + 1 if i < larger else small for i in range(count)), axis)
+    starts = [i * small + min(i, larger) for i in range(count + 1)]
+    return tuple(_bounded(input, axis, a, b) for a, b in zip(starts, starts[1:]))
 
 
 def _bounded(x: Tensor, axis: int, start: int, end: int) -> Tensor:

@@ -65,6 +65,8 @@ def _all_reversed(self: Tensor) -> Tensor:
 
 def _matrix_transpose(self: Tensor) -> Tensor:
     """The last two axes exchanged."""
+    if not self.ndim:
+        return self
     if self.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
     return transpose(self, -2, -1)
@@ -105,6 +107,8 @@ def permute(input: Tensor, *dims: Any) -> Tensor:  # noqa: A002
         entry = None
     if entry is not None:
         return entry(input)
+    if not dims:
+        raise TypeError("permute() missing 1 required positional arguments: \"dims\"")
     wanted = sizes_of("permute", dims)
     if len(wanted) != input.ndim:
         raise RuntimeError(
@@ -133,7 +137,7 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     if len(set(new)) != len(new):
         raise RuntimeError(f"movedim: repeated dim in `destination` ({destination})")
     if not ndim:
-        return input
+        return permute(input, ())
     axes: list[int] = [-1] * ndim
     for a, b in zip(old, new):
         axes[b] = a

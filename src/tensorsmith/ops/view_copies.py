@@ -47,8 +47,23 @@ _VIEWS: dict[str, Callable[..., Any]] = {
 for _name, _view in _VIEWS.items():
     _copied(_name, _view)
 
-public("views", name="unsafe_chunk", kind="view")(splitting.chunk)
-public("views", name="unsafe_split", kind="view")(splitting.split_any)
+
+def _separate(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    for part in parts:
+        part.base = None
+    return parts
+
+
+@public("views", kind="view")
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+    """`chunk`, whose results autograd takes for separate tensors: for callers that write to one side only."""
+    return _separate(splitting.chunk(input, chunks, dim))
+
+
+@public("views", kind="view")
+def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+    """`split`, whose results autograd takes for separate tensors: for callers that write to one side only."""
+    return _separate(splitting.split_any(input, split_size_or_sections, dim))
 
 
 def _written(name: str, view: Callable[..., Tensor], what: str) -> None:

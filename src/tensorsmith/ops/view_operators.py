@@ -111,4 +111,8 @@ slice_operator = Operator("slice", _slice, geometry=views.slice_)
 diagonal_operator = Operator("diagonal", _diagonal, geometry=views.diagonal)
 unfold_operator = Operator("unfold", _unfold, geometry=views.unfold)
 split_operator = Operator("split", _parts, geometry=_parts_place)
+split_sizes_operator = Operator("split_with_sizes", _parts, geometry=_parts_place)
 unbind_operator = Operator("unbind", _rows, geometry=_rows_place)
+# The same where there is one part: an operator of one result gives it, not a tuple.
+split_whole_operator = Operator("split_whole", _slice, geometry=views.slice_, node_name="Split")
+unbind_only_operator = Operator("unbind_only", _select, geometry=_select_place, node_name="Unbind")

@@ -20,7 +20,7 @@ from tensorsmith.ops.view_operators import (
     unsqueeze_operator,
     view_operator,
 )
-from tensorsmith.tensor.tensor import Tensor, make_view
+from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ def _as_dtype(x: Tensor, dtype: DType) -> Tensor:
                     f"{list(strides)}"
                 )
             shape, strides = (*shape[:-1], shape[-1] // ratio), (*(s // ratio for s in strides[:-1]), 1)
-    return make_view(x, layout_of(dtype, shape, strides), 0)
+    return make_tensor(layout_of(dtype, shape, strides), x.storage, x.ptr)  # as PyTorch: no view to autograd
 
 
 @method()
@@ -139,13 +139,15 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # 
 @public("views", kind="view")
 def ravel(input: Tensor) -> Tensor:  # noqa: A002
     """All axes joined to one."""
-    return reshape(need_tensor("ravel", input), (-1,) if input.layout.numel else (0,))
+    return view(need_tensor("ravel", input).contiguous(), (-1,) if input.layout.numel else (0,))
 
 
 @public("views", kind="view")
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:  # noqa: A002
     """One axis divided into several (one extent may be -1)."""
     shape = need_tensor("unflatten", input).layout.shape
+    if not shape:
+        raise RuntimeError("unflatten: dimension specified as 0 but tensor has no dimensions")
     axis = normalise_axis(dim, len(shape))
     wanted = as_ints("unflatten", sizes, "sizes")
     if not wanted:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorsmith.core.layout import layout_of
+from tensorsmith.eager.inplace import check_writable
 from tensorsmith.ops import transposing, views
 from tensorsmith.ops.registry import inplace_method, method
 from tensorsmith.tensor.modes import modes
@@ -19,16 +20,23 @@ from tensorsmith.tensor.tensor import Tensor, need_memory
 
 def _laid_out_anew(name: str, view: Callable[..., Tensor]) -> None:
     def function(self: Tensor, *args: Any, **keywords: Any) -> Tensor:
-        if self.layout.tracked or modes.tracer is not None:
-            raise NotImplementedError(
-                f"{name}_() of a tensor that requires a gradient or inside a compiled function; use {name}(), a view"
-            )
-        self.layout = view(self, *args, **keywords).layout
+        if modes.tracer is not None:
+            raise NotImplementedError(f"{name}_() inside a compiled function; use {name}(), a view")
+        recorded = modes.grad and self.layout.tracked
+        if recorded:
+            check_writable(f"{name}_", self)
+        found = view(self, *args, **keywords)
+        self.layout = found.layout.with_tracking(self.layout.tracked)
+        self.ptr = found.ptr
         self.storage.version += 1
+        if recorded:
+            self.node, self.output_number = found.node, found.output_number
+            if self.base is not None:
+                self.stamp = self.storage.version
         return self
 
     function.__name__ = function.__qualname__ = f"{name}_"
-    function.__doc__ = f"This tensor becomes its own `{name}`. Only without gradients."
+    function.__doc__ = f"This tensor becomes its own `{name}`; its history too."
     inplace_method(name, function)
 
 
@@ -39,6 +47,7 @@ _VIEWS: dict[str, Callable[..., Tensor]] = {
     "transpose": transposing.transpose,
     "swapaxes": transposing.transpose,
     "swapdims": transposing.transpose,
+    "as_strided": views.as_strided,
 }
 for _name, _view in _VIEWS.items():
     _laid_out_anew(_name, _view)

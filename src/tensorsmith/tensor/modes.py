@@ -16,6 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class _Modes(threading.local):
     grad: bool = True  # record operators on tracked tensors
+    inference: bool = False  # in inference mode
     tracer: Any = None  # an object whose `call(operator, operands, attrs)` replaces execution
     anomaly: bool = False  # keep the user's line with every node, look for NaN in gradients
     check_nan: bool = True  # in anomaly mode: look for NaN

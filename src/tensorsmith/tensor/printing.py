@@ -178,9 +178,13 @@ def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:
         summarise = x.layout.numel > options.threshold
         formatter = ComplexFormatter if dtype.is_complex else Formatter
         text = _lines(values, len(prefix), summarise, formatter(_edges(values) if summarise else values))
-    node = x.grad_fn if x.layout.tracked else None  # type: ignore[attr-defined]
-    if node is not None:
-        suffixes.append(f"grad_fn=<{node.name()}>")
+    try:
+        node = x.grad_fn if x.layout.tracked else None  # type: ignore[attr-defined]
+        name = node.name() if node is not None else None
+    except RuntimeError:  # a view whose history may not be asked for
+        name = "Invalid"
+    if name is not None:
+        suffixes.append(f"grad_fn=<{name}>")
     elif x.layout.tracked:
         suffixes.append("requires_grad=True")
     return _with_suffixes(prefix + text, suffixes, len(prefix))

@@ -5,23 +5,35 @@ two slots every tensor has (`node`, `output_number`: where its gradient flows to
 Operators are bound onto the class by `ops/`.
 
 For a view, `base` is the tensor that owns the data (never itself a view) and `stamp` the storage's version when `node` was
-set: where they differ, somebody wrote through another view and `node` is derived anew from the base.
+set: where they differ, somebody wrote through another view and `node` is derived anew from the base. `origin` says how the
+view came about, where that forbids to write over it while gradients are recorded (see `Origin`).
 """
 
 from __future__ import annotations
 
+import enum
 import weakref
 from typing import Any
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, layout_of
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
+
+
+class Origin(enum.Enum):
+    """Why the history of a view cannot be derived from its base after a write; None for an ordinary view."""
+
+    NO_GRAD = "no_grad"  # it was made while nothing was recorded
+    INFERENCE = "inference"  # the same, in inference mode
+    MULTIPLE = "multiple"  # an operator gave it with other views
+    FUNCTION = "function"  # a custom Function gave it, which alone knows how it came about
 
 
 class TensorState:
     """What few tensors have: gradient, hooks, a name."""
 
-    __slots__ = ("grad", "hooks", "retains_grad", "accumulator", "post_hooks", "name", "__weakref__")
+    __slots__ = ("grad", "hooks", "retains_grad", "accumulator", "post_hooks", "name", "own", "__weakref__")
 
     def __init__(self) -> None:
         self.grad: Tensor | None = None
@@ -30,6 +42,7 @@ class TensorState:
         self.accumulator: weakref.ref | None = None  # the node that accumulates into `grad` of a leaf
         self.post_hooks: dict[int, Any] | None = None  # after accumulation into a leaf
         self.name: str | None = None
+        self.own = False  # of a view: a gradient was asked for itself, whatever its base does
 
 
 class Size(tuple):
@@ -91,7 +104,7 @@ class Tensor:
     """A multi-dimensional array of one dtype, with PyTorch's semantics. Make one with `ts.tensor(...)`."""
 
     __slots__ = (
-        "layout", "ptr", "storage", "node", "output_number", "base", "stamp", "state", "__dict__", "__weakref__",
+        "layout", "ptr", "storage", "node", "output_number", "base", "stamp", "origin", "state", "__dict__", "__weakref__",
     )  # fmt: skip
 
     layout: Layout
@@ -101,6 +114,7 @@ class Tensor:
     output_number: int
     base: Tensor | None
     stamp: int
+    origin: Origin | None  # of views only
     state: TensorState | None
 
     __array_priority__ = 1000  # NumPy arrays on the left leave binary operators to us
@@ -269,8 +283,16 @@ def need_memory(what: str, *tensors: Tensor) -> None:
         raise NotImplementedError(f"{what} of a tensor inside a function transform: its memory is another tensor's")
 
 
+def unrecorded_origin() -> Origin:
+    """The origin of a view that is made now, while nothing is recorded."""
+    return Origin.INFERENCE if modes.inference else Origin.NO_GRAD
+
+
 def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
-    """A tensor over the same storage, `offset` elements further; its base is the source's."""
+    """A tensor over the same storage, `offset` elements further; its base is the source's.
+
+    While nothing is recorded, a view of a tracked tensor is tracked, without a node.
+    """
     if source.layout.level is not None:
         return source.layout.level.view(source, layout, offset)
     view = Tensor.__new__(Tensor)
@@ -279,7 +301,14 @@ def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
     view.ptr = source.ptr + offset * layout.dtype.itemsize
     view.node = None
     view.output_number = 0
-    view.base = source if source.base is None else source.base
+    if source.base is None:
+        view.base, view.origin = source, None
+    else:
+        view.base, view.origin = source.base, source.origin
+    if not modes.grad:
+        view.origin = unrecorded_origin()
+        if view.base.layout.tracked and layout.dtype.kind in "fc":
+            view.layout = layout.with_tracking(True)
     view.stamp = storage.version
     view.state = None
     return view

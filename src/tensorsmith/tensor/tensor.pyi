@@ -4,9 +4,11 @@ import builtins
 from typing import Any
 
 import numpy as np
+import enum
 import weakref
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, layout_of
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from collections.abc import Callable, Sequence
 from tensorsmith.autograd.backward import GradientEdge
@@ -17,6 +19,13 @@ from tensorsmith.ops.histograms import Histogram
 from tensorsmith.ops.random import Generator
 from tensorsmith.ops.reduction_steps import MinMax, ValuesIndices
 
+class Origin(enum.Enum):
+    """Why the history of a view cannot be derived from its base after a write; None for an ordinary view."""
+    NO_GRAD = 'no_grad'
+    INFERENCE = 'inference'
+    MULTIPLE = 'multiple'
+    FUNCTION = 'function'
+
 class TensorState:
     """What few tensors have: gradient, hooks, a name."""
     grad: Tensor | None
@@ -25,6 +34,7 @@ class TensorState:
     accumulator: weakref.ref | None
     post_hooks: dict[int, Any] | None
     name: str | None
+    own: bool
 
     def __init__(self) -> None:
         ...
@@ -76,6 +86,7 @@ class Tensor:
     output_number: builtins.int
     base: Tensor | None
     stamp: builtins.int
+    origin: Origin | None
     state: TensorState | None
     __array_priority__: Any
     @property
@@ -232,6 +243,8 @@ class Tensor:
         storage_offset: builtins.int | None = None,
     ) -> Tensor:
         """Any shape, strides and offset over the storage of a tensor."""
+    def as_strided_(self, *args: Any, **keywords: Any) -> Tensor:
+        """This tensor becomes its own `as_strided`; its history too."""
     def as_strided_scatter(self, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
         """A copy with the elements of given strides written over by src."""
     def asin(self) -> Tensor:
@@ -1155,7 +1168,7 @@ class Tensor:
     def squeeze(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
         """Without the axes of extent 1, or without those of `dim` that have extent 1."""
     def squeeze_(self, *args: Any, **keywords: Any) -> Tensor:
-        """This tensor becomes its own `squeeze`. Only without gradients."""
+        """This tensor becomes its own `squeeze`; its history too."""
     def std(
         self,
         dim: Any = None,
@@ -1186,15 +1199,15 @@ class Tensor:
     def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Axes dim0 and dim1 exchanged."""
     def swapaxes_(self, *args: Any, **keywords: Any) -> Tensor:
-        """This tensor becomes its own `swapaxes`. Only without gradients."""
+        """This tensor becomes its own `swapaxes`; its history too."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Axes dim0 and dim1 exchanged."""
     def swapdims_(self, *args: Any, **keywords: Any) -> Tensor:
-        """This tensor becomes its own `swapdims`. Only without gradients."""
+        """This tensor becomes its own `swapdims`; its history too."""
     def t(self) -> Tensor:
         """The transpose of a matrix; vectors and zero-dim tensors as they are."""
     def t_(self, *args: Any, **keywords: Any) -> Tensor:
-        """This tensor becomes its own `t`. Only without gradients."""
+        """This tensor becomes its own `t`; its history too."""
     def take(self, index: Tensor, *, out: Any = None) -> Tensor:
         """Elements of the flattened tensor, in the shape of the index."""
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
@@ -1241,7 +1254,7 @@ class Tensor:
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Axes dim0 and dim1 exchanged."""
     def transpose_(self, *args: Any, **keywords: Any) -> Tensor:
-        """This tensor becomes its own `transpose`. Only without gradients."""
+        """This tensor becomes its own `transpose`; its history too."""
     def tril(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
         """The lower triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
     def tril_(self, diagonal: Any = 0) -> Tensor: ...
@@ -1282,13 +1295,13 @@ class Tensor:
     ) -> Any:
         """The elements (or slices of an axis) without immediate repetitions."""
     def unsafe_chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
+        """`chunk`, whose results autograd takes for separate tensors: for callers that write to one side only."""
     def unsafe_split(self, split_size_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """Parts of a given size along an axis, or of the sizes given in a list, which must add up to the extent."""
+        """`split`, whose results autograd takes for separate tensors: for callers that write to one side only."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """With a new axis of extent 1 at `dim`."""
     def unsqueeze_(self, *args: Any, **keywords: Any) -> Tensor:
-        """This tensor becomes its own `unsqueeze`. Only without gradients."""
+        """This tensor becomes its own `unsqueeze`; its history too."""
     def var(
         self,
         dim: Any = None,
@@ -1407,6 +1420,9 @@ def readable(tensor: Tensor, what: str) -> Tensor:
 
 def need_memory(what: str, *tensors: Tensor) -> None:
     """Refuse a function transform's wrapper where memory is taken over or given up."""
+
+def unrecorded_origin() -> Origin:
+    """The origin of a view that is made now, while nothing is recorded."""
 
 def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
     """A tensor over the same storage, `offset` elements further; its base is the source's."""
