@@ -12,7 +12,7 @@ from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType, as_dtype
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.creation import array_of, check_device
+from tensorsmith.ops.creation import array_of, check_device, from_numpy
 from tensorsmith.ops.registry import method, public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
@@ -164,6 +164,13 @@ def as_array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.nd
     """For np.asarray(tensor)."""
     array = numpy(self)
     return array if dtype is None else array.astype(dtype, copy=False)
+
+
+@method("__array_wrap__")
+def wrap_array(self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Tensor:
+    """For NumPy's functions of tensors, whose results are tensors again; truth values become uint8, as in PyTorch."""
+    array = np.asarray(array)
+    return from_numpy(array.astype(np.uint8) if array.dtype == np.bool_ else array)
 
 
 @method()

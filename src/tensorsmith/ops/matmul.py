@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tensorsmith.core.dtypes import compute_dtype, type_name
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import FAST, NUMBERS, call
@@ -199,10 +201,9 @@ def _matmul_symbol(self: Tensor, other: Any) -> Tensor:
 
 def _reflected_matmul(self: Tensor, other: Any) -> Tensor:
     """`x @ y` with an array on the left."""
-    from tensorsmith.ops.pointwise import as_operand
+    from tensorsmith.ops.pointwise import with_array
 
-    operand = as_operand(other)
-    return matmul(operand, self) if isinstance(operand, Tensor) else NotImplemented
+    return with_array("matmul", other, self) if isinstance(other, np.ndarray) else NotImplemented
 
 
 Tensor.matmul = matmul.__wrapped__  # type: ignore[method-assign, attr-defined, method-assign]

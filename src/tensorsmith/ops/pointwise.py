@@ -81,10 +81,6 @@ def as_operand(value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return as_operand(value.item())
-    if isinstance(value, np.ndarray):
-        from tensorsmith.ops.creation import from_numpy
-
-        return from_numpy(value)
     if isinstance(value, bool | int | float):  # subclasses of numbers
         return float(value) if isinstance(value, float) else int(value)
     return complex(value) if isinstance(value, complex) else None
@@ -99,12 +95,32 @@ _TENSORS_ONLY_NAMES = {TABLE[fn].name for fn in _TENSORS_ONLY}
 _TENSOR_FIRST_NAMES = {TABLE[fn].name for fn in _TENSOR_FIRST}
 
 
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floor_divide": np.floor_divide,
+    "remainder": np.remainder, "pow": np.power, "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor, "left_shift": np.left_shift, "right_shift": np.right_shift, "matmul": np.matmul,
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+
+
+def with_array(name: str, a: Any, b: Any) -> Tensor:
+    """`x op array` or `array op x`: computed by NumPy, with NumPy's promotion, and returned as a tensor, as in PyTorch.
+
+    Raises RuntimeError for a tensor that requires a gradient, which NumPy would not see.
+    """
+    from tensorsmith.ops.creation import from_numpy
+
+    return from_numpy(np.asarray(_UFUNCS[name](np.asarray(a), np.asarray(b))))
+
+
 def _slow_binary(operator: Operator, a: Any, b: Any, symbol: bool) -> Any:
     if not symbol:
         if operator.name in _TENSOR_FIRST_NAMES:
             need_tensor(operator.name, a)
         if operator.name in _TENSORS_ONLY_NAMES:
             need_tensor(operator.name, b, "other", 2)
+    elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return with_array(operator.name, a, b)
     x, y = as_operand(a), as_operand(b)
     if x is None or y is None:
         if symbol:
