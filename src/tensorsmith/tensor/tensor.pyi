@@ -1333,6 +1333,13 @@ class Tensor:
     def __and__(self, other: Any) -> Tensor: ...
     def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> np.ndarray:
         """For np.asarray(tensor)."""
+    def __array_wrap__(
+        self,
+        array: np.ndarray,
+        context: Any = None,
+        return_scalar: builtins.bool = False,
+    ) -> Tensor:
+        """For NumPy's functions of tensors, whose results are tensors again; truth values become uint8, as in PyTorch."""
     def __bool__(self) -> builtins.bool:
         """Truth of a tensor of one element."""
     def __complex__(self) -> builtins.complex: ...
