@@ -12,7 +12,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scan, scatter, zeros
 from tensorsmith.ir.graph import Node
 from tensorsmith.ir.rules import float_result
-from tensorsmith.ops.raw_keys import as_int
+from tensorsmith.ops.raw_keys import as_int, find, run
 from tensorsmith.ops.reduction_steps import ValuesIndices
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import Fn
@@ -66,15 +66,18 @@ def _sums(name: str, operator: Operator, what: str) -> None:
     inplace = InplaceOperation(operator)
 
     def function(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:  # noqa: A002
-        axis = normalise_axis(as_int(name, dim, "dim"), need_tensor(name, input).ndim)
-        return operator(input, axis=axis, dtype=dtype)
+        entry = find((operator, need_tensor(name, input).layout, dim, dtype))
+        if entry is not None:
+            return entry(input)
+        axis = normalise_axis(as_int(name, dim, "dim"), input.ndim)
+        return run(operator, input, (dim, dtype), {"axis": axis, "dtype": dtype})
 
     def function_(self: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
         return inplace(self, axis=normalise_axis(as_int(name, dim, "dim"), self.ndim), dtype=dtype or self.dtype)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The running {what} along an axis. Integers and bool accumulate in int64."
-    public("reductions", kind="library", out=True)(function)
+    public("reductions", out=True)(function)
     inplace_method(name, function_)
 
 
@@ -84,20 +87,26 @@ _sums("cumprod", cumprod_operator, "product")
 
 def _records(name: str, operator: Operator, what: str) -> None:
     def function(input: Tensor, dim: int) -> ValuesIndices:  # noqa: A002
-        axis = normalise_axis(as_int(name, dim, "dim"), need_tensor(name, input).ndim)
-        return ValuesIndices(*operator(input, axis=axis))
+        entry = find((operator, need_tensor(name, input).layout, dim))
+        if entry is not None:
+            return ValuesIndices(*entry(input))
+        axis = normalise_axis(as_int(name, dim, "dim"), input.ndim)
+        return ValuesIndices(*run(operator, input, (dim,), {"axis": axis}))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The {what} so far along an axis, and where it was met last."
-    public("reductions", kind="library", out=True)(function)
+    public("reductions", out=True)(function)
 
 
 _records("cummax", cummax_operator, "largest element")
 _records("cummin", cummin_operator, "smallest element")
 
 
-@public("reductions", kind="library", out=True)
+@public("reductions", out=True)
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:  # noqa: A002
     """log of the running sum of exp(x), without overflow."""
-    axis = normalise_axis(as_int("logcumsumexp", dim, "dim"), need_tensor("logcumsumexp", input).ndim)
-    return logcumsumexp_operator(input, axis=axis)
+    entry = find((logcumsumexp_operator, need_tensor("logcumsumexp", input).layout, dim))
+    if entry is not None:
+        return entry(input)
+    axis = normalise_axis(as_int("logcumsumexp", dim, "dim"), input.ndim)
+    return run(logcumsumexp_operator, input, (dim,), {"axis": axis})

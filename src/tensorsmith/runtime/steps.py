@@ -21,6 +21,7 @@ from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemb
 from tensorsmith.kernels.errors import FIRST_POINT, ZERO_DIVISION
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
+from tensorsmith.kernels.spec_scan import ScanSpec
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
@@ -274,6 +275,29 @@ def _indexing(fusion: Fusion, group: Group) -> list[Request]:
     return requests
 
 
+def _scan(fusion: Fusion, group: Group) -> list[Request]:
+    """A running sum, product or extreme as a kernel of its own; complex ones by the reference."""
+    root = group.roots[0]
+    if root.dtype.is_complex or not root.numel:
+        return _library(fusion, group)
+    node, seen = fusion.locate(root.inputs[0])
+    place = fusion.place(root)
+    spec = ScanSpec(root.attrs["kind"], root.shape, root.attrs["axis"], root.dtype, seen.strides, place.strides)
+    from tensorsmith.targets.cpu.scan import lower_scan
+
+    lowered = lower_scan(spec)
+    size = root.dtype.itemsize
+    words: list[tuple[Node | None, int]] = [(node, seen.offset * size), (root, place.offset * size)]
+    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
+    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        name = f"scan {spec.kind}"
+        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(name), lowered)
+
+    return [Request(words, step)]
+
+
 def _library(fusion: Fusion, group: Group) -> list[Request]:
     """A primitive without a native kernel, by its reference: floating-point values are computed in float64 and rounded."""
     from tensorsmith.targets.reference.primitives import PRIMITIVES
@@ -306,7 +330,7 @@ ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.CONCAT: _concat,
     Primitive.LIBRARY: _library,
     Primitive.MAP: _library,  # scalar functions without a rendering
-    Primitive.SCAN: _library,
+    Primitive.SCAN: _scan,
     Primitive.TAKE: _indexing,
     Primitive.GATHER: _indexing,
     Primitive.SCATTER: _indexing,

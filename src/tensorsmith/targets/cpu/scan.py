@@ -1,0 +1,230 @@
+"""Scan kernels (`kernels/spec_scan.py`): vectors along the scanned axis, or across rows that lie side by side.
+
+    along     source and result are consecutive along the scanned axis: each vector becomes its own running values in
+              log2(lanes) shuffles, then all before it is joined to it; between vectors only the total is carried, so the
+              chain of dependent operations is one per vector
+    across    they are consecutive along another axis: one lane a row, several vectors at a time
+    elements  neither: one row at a time, one element after the other
+
+Chunks are ranges of rows. The order in which values are joined depends on the shape and the machine's vectors only.
+Constant words: the scanned extent, columns (rows that lie side by side), block, parts, outer, rows, axes, the byte steps of
+source and result along the scanned axis, then the odometer's table.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.kernels.canonical import arrange
+from tensorsmith.kernels.spec_scan import JOINED, ScanSpec, identity
+from tensorsmith.targets.cpu.body import ARGUMENTS, memory_element
+from tensorsmith.targets.cpu.build import Function, Value, module_text
+from tensorsmith.targets.cpu.casts import cast
+from tensorsmith.targets.cpu.chunks import chunk_count
+from tensorsmith.targets.cpu.compiler import compile_functions
+from tensorsmith.targets.cpu.context import Context
+from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
+from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
+from tensorsmith.targets.cpu.odometer import Odometer, table
+from tensorsmith.targets.cpu.scalars import RENDERINGS
+from tensorsmith.targets.cpu.vector import Lanes, element_of
+
+_LAUNCH_WORDS = 2
+_HEADER = 9
+_MOST_LANES = 16  # along the axis: more would only lengthen the shuffles
+
+
+@dataclass(frozen=True)
+class ScanStructure:
+    """What a compiled scan depends on."""
+
+    kind: str
+    dtype: DType
+    state: DType
+    way: str  # along, across or elements
+
+
+class _ScanKernel:
+    """Emits one scan."""
+
+    def __init__(self, structure: ScanStructure, machine: Machine, name: str) -> None:
+        self.structure = structure
+        self.f = Function(name, ARGUMENTS)
+        self.element = element_of(structure.state)
+        self.memory = memory_element(structure.dtype)
+        widest = max(structure.state.itemsize, structure.dtype.itemsize, 2)
+        lanes = 1 if structure.way == "elements" else max(machine.vector_bytes // widest, 2)
+        self.lanes = Lanes(self.f, min(lanes, _MOST_LANES), machine)
+        self.size = structure.dtype.itemsize
+        self.start = self.lanes.constant(self.element, identity(structure.kind, structure.state))
+        # Sums start from 0.0; what is shifted in is -0.0, which is no special constant that costs slow instructions.
+        floating = structure.kind == "sum" and structure.state.is_floating_point
+        self.filler = self.lanes.constant(self.element, -0.0) if floating else self.start
+        self.error = self.f.word("%args", _LAUNCH_WORDS, "ptr")
+
+    def build(self) -> Function:
+        """The whole kernel."""
+        f = self.f
+        source, result = (f.word("%args", k, "ptr") for k in range(_LAUNCH_WORDS))
+        constants = [f.word("%args", _LAUNCH_WORDS + 1 + k) for k in range(_HEADER)]
+        extent, columns, block, parts, outer, rows, axes, *steps = constants
+        chunk = f.value("zext i32 %chunk to i64")
+        low = f.mul(f.urem(chunk, parts), block)
+        high = f.minimum(columns, f.add(low, block))
+        first = f.mul(f.udiv(chunk, parts), rows)
+        last = f.minimum(outer, f.add(first, rows))
+        odometer = Odometer(f, f.offset("%args", 8 * (_LAUNCH_WORDS + 1 + _HEADER)), axes, 2)
+        with odometer.walk(first, last, "rows") as offsets:
+            ends = [f.offset(source, offsets[0]), f.offset(result, offsets[1])]
+            if self.structure.way == "along":
+                self._along(ends, extent)
+            elif self.structure.way == "across":
+                self._across(ends, extent, steps, low, high)
+            else:
+                self._columns(ends, extent, steps, 1, None)
+        return f
+
+    def _join(self, a: str, b: str) -> str:
+        """What was met, then the next value."""
+        context = Context(self.lanes, self.error)
+        return RENDERINGS[JOINED[self.structure.kind]](context, self.structure.state, (a, b))
+
+    def _load(self, pointer: str, mask: str | None) -> str:
+        """Values in the state's dtype."""
+        value = self.lanes.load(self.memory, pointer, mask)
+        if self.structure.dtype.kind == "b":
+            return self.lanes.convert("trunc", "i8", "i1", value)
+        return cast(self.lanes, self.structure.dtype, self.structure.state, value)
+
+    def _store(self, value: str, pointer: str, mask: str | None) -> None:
+        if self.structure.dtype.kind == "b":
+            value = self.lanes.convert("zext", "i1", "i8", value)
+        else:
+            value = cast(self.lanes, self.structure.state, self.structure.dtype, value)
+        self.lanes.store(self.memory, value, pointer, mask)
+
+    def _shifted(self, value: str, distance: int) -> str:
+        """The lanes moved up by `distance`, the identity in those below."""
+        count, vector = self.lanes.count, self.lanes.type(self.element)
+        order = ", ".join(f"i32 {k - distance if k >= distance else count + k}" for k in range(count))
+        return self.f.value(f"shufflevector {vector} {value}, {vector} {self.filler}, <{count} x i32> <{order}>")
+
+    def _last(self, value: str) -> str:
+        """The last lane in all."""
+        count, vector = self.lanes.count, self.lanes.type(self.element)
+        order = ", ".join([f"i32 {count - 1}"] * count)
+        return self.f.value(f"shufflevector {vector} {value}, {vector} poison, <{count} x i32> <{order}>")
+
+    def _along(self, ends: Sequence[str], extent: Value) -> None:
+        f, count = self.f, self.lanes.count
+        kind = self.lanes.type(self.element)
+
+        def step(index: Value, carry: str, mask: str | None) -> str:
+            byte = f.mul(index, self.size)
+            value = self._load(f.offset(ends[0], byte), mask)
+            distance = 1
+            while distance < count:
+                value = self._join(self._shifted(value, distance), value)
+                distance *= 2
+            self._store(self._join(carry, value), f.offset(ends[1], byte), mask)
+            return self._join(carry, self._last(value))
+
+        whole = f.round_down(extent, count)
+        with f.loop(0, whole, count, [(kind, self.start)], name=f"{count} lanes along the axis") as loop:
+            loop.next = [step(loop.index, loop.carried[0], None)]
+        carry = str(loop.out[0])
+        with f.loop(whole, extent, count, name=f"{count} masked lanes along the axis") as rest:
+            step(rest.index, carry, self.lanes.below(f.sub(extent, rest.index)))
+
+    def _across(self, ends: Sequence[str], extent: Value, steps: Sequence[Value], low: Value, high: Value) -> None:
+        f, count = self.f, self.lanes.count
+        vectors = 1 if self.structure.kind == "logsumexp" else 4
+        end = f.add(low, f.round_down(f.sub(high, low), count * vectors))
+
+        def here(column: Value) -> list[str]:
+            return [f.offset(pointer, f.mul(column, self.size)) for pointer in ends]
+
+        with f.loop(low, end, count * vectors, name=f"{vectors} x {count} rows side by side") as loop:
+            self._columns(here(loop.index), extent, steps, vectors, None)
+        with f.loop(end, high, count, name=f"{count} masked rows side by side") as rest:
+            self._columns(here(rest.index), extent, steps, 1, self.lanes.below(f.sub(high, rest.index)))
+
+    def _columns(
+        self, ends: Sequence[str], extent: Value, steps: Sequence[Value], vectors: int, mask: str | None
+    ) -> None:
+        """Walk the axis with one state a lane."""
+        f = self.f
+        kind = self.lanes.type(self.element)
+        with f.loop(0, extent, 1, [(kind, self.start)] * vectors, name="positions of the axis") as loop:
+            places = [f.offset(pointer, f.mul(loop.index, step)) for pointer, step in zip(ends, steps)]
+            states: list[Value] = []
+            for k in range(vectors):
+                byte = k * self.lanes.count * self.size
+                state = self._join(loop.carried[k], self._load(f.offset(places[0], byte), mask))
+                self._store(state, f.offset(places[1], byte), mask)
+                states.append(state)
+            loop.next = states
+
+
+_kernels: dict[tuple[ScanStructure, Machine], CompiledKernel] = {}
+_lock = threading.Lock()
+
+
+def lower_scan(spec: ScanSpec, machine: Machine | None = None) -> LoweredKernel:
+    """The compiled kernel of a scan, with the words of its recipe.
+
+    Launch words: addresses of the source and of the result. NotImplementedError for dtypes that kernels do not have.
+    """
+    machine = machine or default_machine()
+    extents, strides = arrange(spec.domain, [spec.source, spec.result], [1], spec.axis)
+    steps = [spec.source[spec.axis], spec.result[spec.axis]]
+    extent = spec.domain[spec.axis]
+    beside = extents[-1] > 1 and all(operand[-1] == 1 for operand in strides)
+    way = "across" if beside else "elements"
+    if steps == [1, 1] and extent > 1 and (not beside or extent >= 64 or spec.kind != "logsumexp"):
+        way = "along"
+    structure = ScanStructure(spec.kind, spec.dtype, spec.state_dtype, way)
+    key = (structure, machine)
+    kernel = _kernels.get(key)
+    if kernel is None:
+        with _lock:
+            kernel = _kernels.get(key) or _compile(structure, machine)
+            _kernels[key] = kernel
+    columns = extents[-1] if way == "across" else 1
+    outer = math.prod(extents) // columns
+    nanoseconds = _nanoseconds(structure, extent * columns * outer)
+    wanted = chunk_count(nanoseconds)
+    parts, per_chunk = 1, outer
+    if outer >= wanted:
+        per_chunk = math.ceil(outer / wanted)
+    elif way == "across":
+        parts, per_chunk = max(1, min(wanted, columns // 64)), max(outer, 1)
+        parts, per_chunk = (parts, 1) if outer * parts <= 4 * wanted else (parts, outer)
+    block = -(-math.ceil(columns / parts) // 64) * 64
+    parts = math.ceil(columns / block)
+    size = spec.dtype.itemsize
+    walked = len(extents) - 1 if way == "across" else len(extents)
+    words = [extent, columns, block, parts, outer, per_chunk, walked, *[step * size for step in steps]]
+    words += table(extents[:walked], [[s * size for s in operand[:walked]] for operand in strides])
+    points = math.prod(spec.domain)
+    chunks = parts * math.ceil(outer / per_chunk)
+    return LoweredKernel(kernel, chunks, words, 0, 2 * points * size, points)
+
+
+def _nanoseconds(structure: ScanStructure, points: int) -> float:
+    """Estimated time."""
+    if structure.kind == "logsumexp":
+        return points * (20.0 if structure.way == "elements" else 3.0)
+    return points * {"along": 0.5, "across": 0.3, "elements": 1.5}[structure.way]
+
+
+def _compile(structure: ScanStructure, machine: Machine) -> CompiledKernel:
+    symbol = f"kernel_scan_{structure.kind}_{structure.way}"
+    function = _ScanKernel(structure, machine, symbol).build()
+    text = module_text([function])
+    (address,) = compile_functions(text, [symbol], machine)
+    return CompiledKernel(symbol, address, _LAUNCH_WORDS, text, function.structure)
