@@ -28,15 +28,22 @@ from tensorsmith.tensor.tensor import Tensor
 
 def order(x: Node, axis: int, descending: bool) -> Node:
     """Positions that sort along an axis."""
+    return ranks(x, axis, descending, 0, x.shape[axis])
+
+
+def ranks(x: Node, axis: int, descending: bool, start: int, length: int) -> Node:
+    """Positions of the elements of ranks start to start + length along an axis."""
+    shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
     return x.graph.add(
-        Primitive.LIBRARY, (x,), name="argsort", axis=axis, descending=descending, shape=x.shape, dtype=int64
-    )
+        Primitive.LIBRARY, (x,), name="argsort", axis=axis, descending=descending, start=start, length=length, shape=shape,
+        dtype=int64,
+    )  # fmt: skip
 
 
 def _picked(x: Node, axis: int, descending: bool, start: int, length: int) -> tuple[Node, Node]:
     """Values and positions of ranks start to start + length."""
     rows = x if x.ndim else build.reshape(x, (1,))
-    index = build.slice_(order(rows, axis, descending), axis, start, length)
+    index = ranks(rows, axis, descending, start, length)
     values = x.graph.add(Primitive.GATHER, (rows, index), axis=axis)
     if not x.ndim:
         return build.reshape(values, ()), build.reshape(index, ())
@@ -225,13 +232,16 @@ def unique(
     refuse_complex("unique", need_tensor("unique", input))
     values = host(input, "unique")
     axis = None if dim is None else normalise_axis(dim, input.ndim)
-    found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
-    inverse = inverse.reshape(values.shape if axis is None else -1)
+    parts: Any = np.unique(  # type: ignore[call-overload]
+        values, return_inverse=bool(return_inverse), return_counts=bool(return_counts), axis=axis, equal_nan=False
+    )
+    found, *rest = parts if isinstance(parts, tuple) else (parts,)
     results = [copy_array(np.ascontiguousarray(found))]
     if return_inverse:
-        results.append(copy_array(inverse.astype(np.int64)))
+        inverse = rest.pop(0)
+        results.append(copy_array(inverse.reshape(values.shape if axis is None else -1).astype(np.int64)))
     if return_counts:
-        results.append(copy_array(counts.astype(np.int64)))
+        results.append(copy_array(rest.pop(0).astype(np.int64)))
     return results[0] if len(results) == 1 else tuple(results)
 
 

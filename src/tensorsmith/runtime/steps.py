@@ -300,18 +300,20 @@ def _scan(fusion: Fusion, group: Group) -> list[Request]:
 
 def _library(fusion: Fusion, group: Group) -> list[Request]:
     """A primitive without a native kernel, by its reference: floating-point values are computed in float64 and rounded."""
+    from tensorsmith.targets.reference.library import EXACT
     from tensorsmith.targets.reference.primitives import PRIMITIVES
     from tensorsmith.targets.reference.representation import rounded, widen
 
     root = group.roots[0]
-    moves_only = root.op in (Primitive.TAKE, Primitive.GATHER) or root.attrs.get("reduce") == "set"
+    as_they_are = root.op in (Primitive.TAKE, Primitive.GATHER) or root.attrs.get("reduce") == "set"
+    as_they_are = as_they_are or root.attrs.get("name") in EXACT
     compute = PRIMITIVES[root.op]
     located = [fusion.locate(operand) for operand in root.inputs]
     place = fusion.place(root)
 
     def call(addresses: Sequence[int]) -> None:
         arrays = [array_at(p, seen, node.dtype) for p, (node, seen) in zip(addresses, located)]
-        if not moves_only:
+        if not as_they_are:
             arrays = [widen(array, operand.dtype) for array, operand in zip(arrays, root.inputs)]
         with np.errstate(all="ignore"):
             array_at(addresses[-1], place, root.dtype)[...] = rounded(compute(root, arrays), root.dtype)
