@@ -37,7 +37,7 @@ def test_sort_and_ranks(dtype, way):
                 wanted = torch.sort(theirs, dim=dim, descending=descending, stable=True)
                 np.testing.assert_array_equal(places.numpy(), wanted[1].numpy())
                 np.testing.assert_array_equal(values.double().numpy(), wanted[0].double().numpy())
-                for k in {1, max(1, extent // 9), extent}:
+                for k in {1, max(1, extent // 9), extent} if dtype != "bool" else ():
                     top = ts.topk(mine, k, dim, largest=descending)
                     first = places.narrow(dim, 0, k) if shape else places
                     np.testing.assert_array_equal(top.indices.numpy(), first.numpy())
