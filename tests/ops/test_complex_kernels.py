@@ -1,4 +1,4 @@
-"""Complex operators as kernels: accurate in norm over wide ranges, in place, compiled, and never a NumPy step where there is a row."""
+"""Complex operators as kernels: accurate in norm over wide ranges, in place, compiled; no NumPy step where there is a row."""
 
 import numpy as np
 import pytest

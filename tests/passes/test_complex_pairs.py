@@ -174,7 +174,7 @@ def test_a_row_kernel_normalises():
     check(make, [random(5, 33, dtype=np.complex64)])
 
 
-@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (3, 4, 5), (17, 33, 9), (64, 64, 64), (5, 0, 2)])
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (3, 4, 5), (17, 33, 9), (64, 64, 64), (5, 0, 2), (1, 40, 50), (2, 70, 33)])
 @pytest.mark.parametrize("batch", [(), (3,)])
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 def test_matmul(m, k, n, batch, dtype):

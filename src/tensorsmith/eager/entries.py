@@ -73,9 +73,7 @@ def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -
         if not plan.steps and only.input is not None:
             return _view(only.dtype, only.strided, only.input, len(kinds), recorded, needs)
         first = plan.steps[0] if plan.steps and not profiler.active else None  # `Plan.run` is what times its steps
-        direct = isinstance(first, KernelStep) and not plan.splits_numbers
-        if direct and only.input is None and only.strided.offset == 0:
-            assert isinstance(first, KernelStep)
+        if isinstance(first, KernelStep) and only.input is None and only.strided.offset == 0:
             layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
             is_tensor = [isinstance(k, Layout) for k in kinds]
             again = partial(call_again, operation, kinds, attrs)

@@ -25,6 +25,7 @@ from tensorsmith.eager.view_history import copy_of
 from tensorsmith.ir.graph import Graph, Node as Value, Primitive
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Output, Plan, build_plan
+from tensorsmith.runtime.steps import KernelStep
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
@@ -134,8 +135,8 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
     copies = [_copy_plan(o, targets[k]) for k, o in enumerate(plan.outputs)] if not direct else []
     ordered = [w for _, w in sorted(zip(buffers, writes))]  # operands in the order of the plan's new buffers
     run = plan.run
-    if direct and plan.single is not None and not plan.splits_numbers and not profiler.active:
-        return _single_writer(plan, ordered)
+    if direct and not profiler.active and len(plan.steps) == 1 and isinstance(plan.steps[0], KernelStep):
+        return _single_writer(plan, ordered) if plan.single is not None else _step_writer(plan, ordered)
 
     def write(operands: Sequence[Any]) -> None:
         words = [operands[i].ptr for i in tensor_inputs]
@@ -201,6 +202,28 @@ def _single_writer(plan: Plan, ordered: Sequence[int]) -> Write:
             raise keep.overflow(words) from None
         if code is not None:
             keep.fail(0, code, words)
+
+    return write
+
+
+def _step_writer(plan: Plan, ordered: Sequence[int]) -> Write:
+    """A single launch whose words are the operands' in another order, or with offsets (the parts of complex numbers)."""
+    from tensorsmith.targets.cpu.launch import launch
+
+    step, pointers = plan.steps[0], (*plan.tensor_inputs, *ordered)
+    assert isinstance(step, KernelStep)
+    recipe, sources, numbers = step.recipe.address, step.sources, plan.number_words if plan.params else None
+
+    def write(operands: Sequence[Any]) -> None:
+        words = [operands[i].ptr for i in pointers]
+        if numbers is not None:
+            words += numbers(operands)
+        try:
+            code = launch(recipe, *[words[w] + o if o else words[w] for w, o in sources])
+        except OverflowError:
+            raise plan.overflow(words) from None
+        if code is not None:
+            plan.fail(0, code, words)
 
     return write
 

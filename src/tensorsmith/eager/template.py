@@ -59,7 +59,9 @@ def launch_entry(
     from tensorsmith.targets.cpu.launch import launch
     from tensorsmith.targets.cpu.memory import allocate, free_list
 
-    operand_of_word = [f"a{i}.ptr" for i in plan.tensor_inputs] + ["ptr"] + [f"a{i}" for i in plan.params]
+    operand_of_word = [*(f"a{i}.ptr" for i in plan.tensor_inputs), "ptr"]
+    for i in plan.params:
+        operand_of_word += [f"a{i}.real", f"a{i}.imag"] if i in plan.complex_params else [f"a{i}"]
     given = ", ".join(operand_of_word[w] + (f" + {o}" if o else "") for w, o in words)
     launched = [f"code = launch(recipe, {given})"]
     if plan.params:

@@ -80,7 +80,9 @@ class FusedUpdate:
         plan = build_plan(program.graph, inputs, dict(enumerate(targets)))
         plan.name = operation.operator.name
         only = plan.steps[0] if len(plan.steps) == 1 else None
-        if not isinstance(only, KernelStep) or plan.workspace_bytes or any(offset for _, offset in only.sources):
+        if not isinstance(only, KernelStep) or plan.workspace_bytes or any(offset for _, offset in only.sources) or (
+            plan.complex_params
+        ):
             return ordinary
         from tensorsmith.targets.cpu.launch import launch
 

@@ -8,7 +8,8 @@ are ordinary real expressions; a split value that needs memory is joined by PAIR
     z = x * y              xr, xi = x[..., 0], x[..., 1]   (views)      z = pair(xr * yr - xi * yi, xr * yi + xi * yr)
 
 A product of matrices is one real product of twice the size, in which every element of the right matrix is the block
-[[re, im], [-im, re]]. Each part is then a sum of 2 K products, with the error bound of the textbook's four products.
+[[re, im], [-im, re]] (for few rows, two products with the right matrix as it lies). Each part is a sum of 2 K products,
+with the error bound of the textbook's four products.
 
 What has no lowering here (a product along an axis, a library routine) stays a step on complex numbers between the two views
 AS_COMPLEX and AS_REAL of pairs; a graph of nothing else stays as it is.
@@ -245,10 +246,16 @@ def _concat(at: _Lowering, node: Node) -> Value:
 
 
 def _matmul(at: _Lowering, node: Node) -> Value:
-    """(..., M, 2 K) @ (..., 2 K, 2 N): the pairs of the left matrix as they lie, the right one's as blocks of 2 by 2."""
+    """(..., M, 2 K) @ (..., 2 K, 2 N): the pairs of the left matrix as they lie, the right one's as blocks of 2 by 2.
+
+    Where the right matrix is the larger by far it stays as it lies instead: (..., 2 M, K) @ (..., K, 2 N) are the products of
+    it with the real and with the imaginary part of the left one, and what belongs together is added after that.
+    """
     a, b = node.inputs
     *batch, rows, inner = a.shape
     columns = b.shape[-1]
+    if 4 * rows * inner + 10 * rows * columns < 8 * inner * columns:
+        return _of_few_rows(at, a, b)
     first, second = at.parts(b)
     above = build.reshape(at.joined(b), (*batch, inner, 1, columns, 2))
     below = at.result.add(
@@ -260,6 +267,18 @@ def _matmul(at: _Lowering, node: Node) -> Value:
         build.reshape(blocks, (*batch, 2 * inner, 2 * columns)),
     )
     return Value(build.reshape(product, (*batch, rows, columns, 2)))
+
+
+def _of_few_rows(at: _Lowering, a: Node, b: Node) -> Value:
+    *batch, rows, inner = a.shape
+    columns = b.shape[-1]
+    axis = len(batch)
+    left = build.concat(list(at.parts(a)), axis)
+    product = build.matmul(left, build.reshape(at.joined(b), (*batch, inner, 2 * columns)))
+    by_real, by_imaginary = (
+        split(build.reshape(build.slice_(product, axis, start, rows), (*batch, rows, columns, 2))) for start in (0, rows)
+    )
+    return Value(parts=(by_real[0] - by_imaginary[1], by_real[1] + by_imaginary[0]))
 
 
 def _slices(at: _Lowering, node: Node) -> Value:

@@ -54,15 +54,16 @@ class Plan:
     native: list[NativePlan | PythonStep] = field(default_factory=list)
     native_first: list[int] = field(default_factory=list)
     name: str = ""  # of the operation it belongs to, for the profiler
-    splits_numbers: bool = False  # whether a run-time scalar is complex, and takes two words
+    complex_params: frozenset[int] = frozenset()  # arguments that are complex run-time scalars, of two words each
 
     def number_words(self, operands: Sequence[Any]) -> list[Any]:
         """The words of the run-time scalars among the operands: of a complex number its real and its imaginary part."""
-        numbers = [operands[i] for i in self.params]
-        if not self.splits_numbers:
-            return numbers
-        parts = [(x.real, x.imag) if x.__class__ is complex else (x,) for x in numbers]
-        return [word for part in parts for word in part]
+        if not self.complex_params:
+            return [operands[i] for i in self.params]
+        words: list[Any] = []
+        for i in self.params:
+            words += (operands[i].real, operands[i].imag) if i in self.complex_params else (operands[i],)
+        return words
 
     def run(self, words: Sequence[int | float]) -> None:
         """Run every step; an error of a kernel is raised as the exception its step names."""
@@ -197,7 +198,7 @@ class _Builder:
             new_bytes=[extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new],
             workspace_bytes=temporaries.peak,
             steps=self.steps,
-            splits_numbers=any(n.dtype.is_complex for n in self.params),
+            complex_params=frozenset(n.attrs["number"] for n in self.params if n.dtype.is_complex),
         )  # fmt: skip
         _link(plan, self.workspace_word + (1 if temporaries.peak else 0))
         return plan
@@ -347,7 +348,7 @@ def _plan_of_pairs(
     ]
     plan.tensor_inputs = [number_of[i] for i in plan.tensor_inputs]
     plan.params = list(dict.fromkeys(number_of[i] for i in plan.params))
-    plan.splits_numbers = any(graph.inputs[i].dtype.is_complex for i in plan.params)
+    plan.complex_params = frozenset(i for i in plan.params if graph.inputs[i].dtype.is_complex)
     return plan
 
 

@@ -1,4 +1,4 @@
-"""Complex graphs in CUDA C++: on pairs of real values they are kernels like others, and NVRTC compiles them; no GPU is needed."""
+"""Complex graphs in CUDA C++: on pairs of real values they are kernels like others, which NVRTC compiles; no GPU is needed."""
 
 import pytest
 
