@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-GUIDES = ("autograd.md", "kernels.md", "numerics.md", "scalars-guide.md", "tensors.md")
+GUIDES = ("autograd.md", "func.md", "kernels.md", "numerics.md", "scalars-guide.md", "tensors.md")
 FENCE = re.compile(r"^```python *\n(.*?)^``` *$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

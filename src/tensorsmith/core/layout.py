@@ -72,10 +72,11 @@ class LevelLayout(Layout):
 
     __slots__ = ("level",)
 
-    def __init__(
-        self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], tracked: bool, level: Any
-    ) -> None:
-        super().__init__(dtype, shape, strides, tracked)
+    def __init__(self, plain: Layout, tracked: bool, level: Any) -> None:
+        self.dtype, self.shape, self.strides = plain.dtype, plain.shape, plain.strides
+        self.ndim, self.numel, self.nbytes, self.contiguous = plain.ndim, plain.numel, plain.nbytes, plain.contiguous
+        self.tracked = tracked
+        self.twin = None
         self.level = level
 
     def _tracking(self, tracked: bool) -> Layout:

@@ -83,7 +83,7 @@ class Level:
         key = (dtype, shape, strides, tracked)
         found = self.layouts.get(key)
         if found is None:
-            found = self.layouts[key] = LevelLayout(dtype, shape, strides, tracked, self)
+            found = self.layouts[key] = LevelLayout(layout_of(dtype, shape, strides), tracked, self)
         return found
 
     def layout_over(self, below: Layout) -> LevelLayout:
