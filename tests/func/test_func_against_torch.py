@@ -125,6 +125,9 @@ PROGRAMS: dict[str, Callable[[ModuleType], Any]] = {
     "requires_grad_ inside grad": lambda lib: lib.func.grad(lambda x: (x * 1).requires_grad_().sum())(*tensors(lib, (3,))),
     "autograd.grad inside grad": lambda lib: lib.func.grad(lambda x: lib.autograd.grad(
         (x**3).sum(), x, create_graph=True)[0].sum())(*tensors(lib, (3,))),
+    "views by strides": lambda lib: lib.func.grad(lambda x: lib.func.vmap(
+        lambda y: y.as_strided((2, 2), (1, 2), 0).sin())(x).sum())(*tensors(lib, (3, 4))),
+    "writes to an expanded view": lambda lib: lib.func.grad(fill_expanded)(*tensors(lib, (3,))),
     "quantile": lambda lib: lib.func.vmap(lambda x: x.quantile(lib.tensor([0.3, 0.5], dtype=lib.float64)))(
         *tensors(lib, (4, 5))),
     "grad of quantile": lambda lib: lib.func.grad(lambda x: x.quantile(0.3))(*tensors(lib, (5,))),
@@ -145,6 +148,12 @@ def views_in_place(lib: ModuleType) -> Callable[[Any], Any]:
         return (y * y).sum()
 
     return function
+
+
+def fill_expanded(x: Any) -> Any:
+    y = x * 2
+    y[:1].expand(2).fill_(0.0)
+    return (y * x).sum()
 
 
 def fill_buffer(lib: ModuleType, x: Any) -> Any:

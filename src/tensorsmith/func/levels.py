@@ -128,8 +128,11 @@ class Level:
     unwrap = lower
 
     def view(self, wrapper: Tensor, layout: Layout, offset: int) -> Tensor:
-        """A view of a wrapper by geometry, without history (as `make_view`)."""
-        return self.wrap(make_view(self.lower(wrapper), self.layout_below(wrapper, layout), offset), (wrapper,))
+        """A view of a wrapper by geometry (as `make_view`); where it is tracked its history is derived from its base."""
+        found = self.wrap(view_below(self.lower(wrapper), self.layout_below(wrapper, layout), offset), (wrapper,))
+        if layout.tracked:
+            found.layout, found.stamp = found.layout.with_tracking(True), -1
+        return found
 
     def layout_below(self, wrapper: Tensor, layout: Layout) -> Layout:
         """The layout that a view of a wrapper has below it."""
@@ -317,6 +320,14 @@ class LevelStack:
         """The gradient of a leaf is set."""
         if self.before is not None and tensor.layout.level is None:
             self.before.note_grad_set(tensor)
+
+
+def view_below(source: Tensor, layout: Layout, offset: int) -> Tensor:
+    """A view by geometry of a tensor that a wrapper stands for; its history, if there is one, is derived from its base."""
+    found = make_view(source, layout.with_tracking(source.layout.tracked), offset)
+    if found.layout.tracked:
+        found.stamp = -1
+    return found
 
 
 def become(wrapper: Tensor, below: Tensor) -> None:
