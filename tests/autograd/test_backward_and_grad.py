@@ -298,7 +298,7 @@ def test_gradient_edges():
     twin(program)
 
 
-@pytest.mark.parametrize("keyword", [{"is_grads_batched": True}, {"only_inputs": False}])
+@pytest.mark.parametrize("keyword", [{"only_inputs": False}])
 def test_what_is_missing_says_so(keyword):
     import tensorsmith as ts
 

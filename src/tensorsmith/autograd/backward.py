@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tensorsmith.autograd import engine
 from tensorsmith.autograd.arithmetic import arithmetic
 from tensorsmith.autograd.node import Node, gradient_edge
+from tensorsmith.autograd.transforms import transforms
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -71,12 +72,11 @@ def grad(
     """Sum of the gradients of `outputs` with respect to each of `inputs`; no `grad` is touched.
 
     Arguments as `backward`'s. An input that the outputs do not depend on is an error, unless allow_unused (None for it)
-    or materialize_grads (zeros for it).
+    or materialize_grads (zeros for it). is_grads_batched: each of grad_outputs has one more first axis, of many vectors for one
+    backward, and so have the results.
     """
     if not only_inputs:
         raise NotImplementedError("grad: only_inputs=False (use backward to accumulate into leaves)")
-    if is_grads_batched:
-        raise NotImplementedError("grad: is_grads_batched=True (vectorised backward) is not implemented")
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
@@ -84,6 +84,10 @@ def grad(
     wanted = _sequence(inputs)
     if not wanted:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+    if is_grads_batched:
+        keywords = dict(retain_graph=retain_graph, create_graph=create_graph, allow_unused=allow_unused,
+                        materialize_grads=materialize_grads)  # fmt: skip
+        return _batched_grad(_sequence(outputs), wanted, _grad_sequence(grad_outputs, outputs), keywords)
     roots = _roots(_sequence(outputs), _grad_sequence(grad_outputs, outputs))
     captures: engine.Captures = {}
     for place, tensor in enumerate(wanted):
@@ -108,6 +112,22 @@ def grad(
                 "Set allow_unused=True if this is the desired behavior."
             )
     return tuple(results)
+
+
+def _batched_grad(
+    outputs: Sequence[Target], inputs: Sequence[Target], seeds: Sequence[Tensor | None], keywords: dict[str, Any]
+) -> tuple[Tensor | None, ...]:
+    """`grad` for many seeds at once, which stand along the first axis of each of `seeds`."""
+    missing: list[bool] = []
+
+    def one(*rows: Tensor) -> tuple[Tensor, ...]:
+        rest = iter(rows)
+        found = grad(outputs, inputs, [None if seed is None else next(rest) for seed in seeds], **keywords)
+        missing[:] = [g is None for g in found]
+        return tuple([g for g in found if g is not None])
+
+    given = iter(transforms.vmap(one)(*[seed for seed in seeds if seed is not None]))
+    return tuple([None if none else next(given) for none in missing])
 
 
 def _sequence(tensors: Any) -> tuple:

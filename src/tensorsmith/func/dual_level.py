@@ -23,7 +23,7 @@ from tensorsmith.eager.inplace import InplaceOperation, check_operands, recordin
 from tensorsmith.eager.operator import Kind, Operation
 from tensorsmith.eager.record import recorder
 from tensorsmith.func.dual_function import call_function
-from tensorsmith.func.levels import Level, become
+from tensorsmith.func.levels import Level, become, view_below
 from tensorsmith.ops.inplace import copy_operation
 from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.printing import with_suffix
@@ -125,8 +125,8 @@ class DualLevel(Level):
     def view(self, wrapper: Tensor, layout: Layout, offset: int) -> Tensor:
         plain = self.layout_below(wrapper, layout)
         tangent = self.tangent(wrapper)
-        seen = None if tangent is None else make_view(tangent, plain, offset)
-        return self.dual(make_view(self.lower(wrapper), plain, offset), seen, (wrapper,))
+        seen = None if tangent is None else view_below(tangent, plain, offset)
+        return self.dual(view_below(self.lower(wrapper), plain, offset), seen, (wrapper,))
 
     def text(self, wrapper: Tensor) -> str:
         """As its primal, with the tangent."""
