@@ -83,3 +83,11 @@ def test_numbers_as_arguments_are_refused():
             return x
 
         ts.explain(f, 1.0)
+
+
+def test_complex_numbers_are_shown_as_pairs():
+    x = ts.randn(4, 6, dtype=ts.complex64)
+    explanation = ts.explain(lambda x: ts.cumprod(x * x, 0) * (2 - 1j), x)
+    assert "complex64[4, 6] = mul" in explanation.graph()
+    assert "float32 strides" in explanation.kernel() and "by the reference in NumPy" in str(explanation)
+    assert "shufflevector" in explanation.llvm()

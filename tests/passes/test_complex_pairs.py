@@ -38,13 +38,13 @@ def address(array):
 
 def run(plan, arrays):
     """The plan's outputs for NumPy arrays, as NumPy arrays."""
-    new = [np.zeros(max(n, 1), np.uint8) for n in plan.new_bytes]
+    new = [np.zeros(max(n, 16), np.uint8) for n in plan.new_bytes]
     plan.run([address(arrays[i]) for i in plan.tensor_inputs] + [address(n) for n in new])
     results = []
     for output in plan.outputs:
         memory = new[output.buffer] if output.input is None else arrays[output.input].ravel("K").view(np.uint8)
-        flat = memory.view(output.dtype.numpy) if memory.size % output.dtype.itemsize == 0 else memory[:0]
         seen, size = output.strided, output.dtype.itemsize
+        flat = memory[: len(memory) // size * size].view(output.dtype.numpy)
         results.append(
             np.lib.stride_tricks.as_strided(flat[seen.offset :], seen.shape, [size * s for s in seen.strides]).copy()
         )
@@ -235,10 +235,28 @@ def test_updates_replace_an_input():
     np.testing.assert_allclose(x if plan.outputs[0].input == 0 else new, expected, rtol=1e-13)
 
 
+@pytest.mark.parametrize("shape", [(1,), (2,), (3,), (7, 4), (4, 37), (3, 1000), (0, 3), (3, 0)])
+def test_products(shape):
+    array = np.exp(1j * random(*shape).real) * 1.001
+    for axis in range(len(shape)):
+        check(lambda g, x, axis=axis: build.reduce(x, "prod", (axis,)), [array])
+
+
+def running_product(graph, x):
+    return graph.add(Primitive.SCAN, (x,), kind="prod", axis=0)
+
+
 def test_what_has_no_lowering_is_left_alone():
-    x = random(3)
-    graph = graph_of(lambda g, x: build.reduce(x, "prod", (0,)), [x])
-    assert lower_pairs(graph) is None
+    assert lower_pairs(graph_of(running_product, [random(3)])) is None
+
+
+def test_what_has_no_lowering_stays_complex_between_kernels():
+    x = random(6, 4)
+    graph = graph_of(lambda g, x: multiply(g, running_product(g, multiply(g, x, x)), x), [x])
+    plan = build_plan(graph, places([x]))
+    assert [step.name for step in plan.steps if not isinstance(step, KernelStep)].count("scan") == 1
+    (found,) = run(plan, [x])
+    np.testing.assert_allclose(found, np.cumprod(x * x, 0) * x, rtol=1e-12)
 
 
 @settings(max_examples=60, deadline=None)

@@ -30,8 +30,8 @@ from tensorsmith.ir.vjp import BackwardGraph, vjp
 from tensorsmith.kernels.spec import KernelSpec
 from tensorsmith.ops.elementwise import Elementwise
 from tensorsmith.passes.fusion import fuse
-from tensorsmith.runtime.plan import build_plan
-from tensorsmith.runtime.steps import ANCHOR_STEPS, KernelStep, Request, fused_step
+from tensorsmith.runtime.plan import build_plan, requests_of
+from tensorsmith.runtime.steps import KernelStep, Request
 from tensorsmith.scalar.expression import Expr, arity, derivative, evaluate, input_name, to_text
 from tensorsmith.scalar.lift import lift
 from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
@@ -198,17 +198,16 @@ def _contiguous(node: Node) -> Strided | None:
 
 def explain_steps(graph: Graph, inputs: Sequence[Strided | None]) -> list[ExplainedStep]:
     """The steps of the plan that runs a graph over inputs that lie as given."""
-    settled = build_plan(graph, inputs).graph  # with the copies that its steps turned out to need
-    placed = {node: seen for node, seen in zip(settled.inputs, inputs) if seen is not None}
+    plan = build_plan(graph, inputs)
+    settled = plan.graph
+    placed = {node: seen for node, seen in zip(settled.inputs, plan.places) if seen is not None}
     fusion = fuse(settled, placed, {}, LIBRARY_CALLS)
     steps: list[ExplainedStep] = []
     for group in fusion.groups:
         if all(node.numel == 0 for node in group.roots):
             continue
         anchor = group.anchor
-        requests: list[Request] = (
-            ANCHOR_STEPS[anchor.op](fusion, group) if anchor is not None else [fused_step(fusion, group)]
-        )
+        requests = requests_of(fusion, group)
         nodes = [] if anchor is None else [anchor, *(root for root in group.roots if root is not anchor)]
         steps += [_explained(request, "\n".join(f"  {node!r}" for node in nodes)) for request in requests]
     return steps

@@ -11,7 +11,7 @@ A product of matrices is one real product of twice the size, in which every elem
 [[re, im], [-im, re]] (for few rows, two products with the right matrix as it lies). Each part is a sum of 2 K products,
 with the error bound of the textbook's four products.
 
-What has no lowering here (a product along an axis, a library routine) stays a step on complex numbers between the two views
+What has no lowering here (a running product, a library routine) stays a step on complex numbers between the two views
 AS_COMPLEX and AS_REAL of pairs; a graph of nothing else stays as it is.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 from tensorsmith.core.dtypes import DType, bool_, float32, real_dtype
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, replay, touches_complex
-from tensorsmith.scalar.complex_parts import DOUBLE, SINGLE
+from tensorsmith.scalar.complex_parts import DOUBLE, SINGLE, Complex, multiply
 from tensorsmith.scalar.complex_table import BY_PARTS, COMPLEX
 from tensorsmith.scalar.table import Fn
 
@@ -220,14 +220,37 @@ def _constant(at: _Lowering, node: Node) -> Value:
 
 
 def _reduce(at: _Lowering, node: Node) -> Value:
+    (x,) = node.inputs
+    if node.attrs["kind"] == "prod":
+        return Value(parts=_product(at.parts(x), node.attrs["axis"]))
     if node.attrs["kind"] != "sum":
         raise NoLowering
-    (x,) = node.inputs
     inside = math.prod(x.shape[node.attrs["axis"] + 1 :])
     if at.is_joined(x) and inside > 1:  # whole rows of pairs; otherwise the parts are two sums over one row
         return Value(at.result.add(node.op, (at.joined(x),), **node.attrs))
     first, second = (at.result.add(node.op, (part,), **node.attrs) for part in at.parts(x))
     return Value(parts=(first, second))
+
+
+def _product(parts: Complex, axis: int) -> Complex:
+    """The product along an axis by halves: its first half times its second, until one element is left."""
+    extent = parts[0].shape[axis]
+    if extent == 0:
+        shape = (*parts[0].shape[:axis], 1, *parts[0].shape[axis + 1 :])
+        first, second = (build.full(parts[0].graph, shape, value, parts[0].dtype) for value in (1, 0))
+        return first, second
+    rest: Complex | None = None
+    while extent > 1:
+        half = extent // 2
+        if extent % 2:
+            last = _sliced(parts, axis, extent - 1, 1)
+            rest = last if rest is None else multiply(rest, last)
+        parts, extent = multiply(_sliced(parts, axis, 0, half), _sliced(parts, axis, half, half)), half
+    return parts if rest is None else multiply(parts, rest)
+
+
+def _sliced(parts: Complex, axis: int, start: int, length: int) -> Complex:
+    return build.slice_(parts[0], axis, start, length), build.slice_(parts[1], axis, start, length)
 
 
 def _scan(at: _Lowering, node: Node) -> Value:

@@ -17,11 +17,11 @@ from tensorsmith.core.views import Strided, as_complex, as_real, extent
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.kernels.assemble import Kernel
 from tensorsmith.passes.complex_pairs import lower_pairs
-from tensorsmith.passes.fusion import Fusion, NeedsBuffer, fuse
+from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer, fuse
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.complex_steps import numpy_step
-from tensorsmith.runtime.steps import ANCHOR_STEPS, LONG_WORK, KernelStep, PythonStep, Step, fused_step
+from tensorsmith.runtime.steps import ANCHOR_STEPS, LONG_WORK, KernelStep, PythonStep, Request, Step, fused_step
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
@@ -43,7 +43,8 @@ class Output:
 class Plan:
     """An executable graph. `run(words)` takes the words listed above without the workspace."""
 
-    graph: Graph
+    graph: Graph  # with the copies that the steps turned out to need, and of complex numbers on pairs of real ones
+    places: list[Strided | None]  # how that graph's inputs lie
     tensor_inputs: list[int]
     params: list[int]
     outputs: list[Output]
@@ -129,6 +130,15 @@ class Plan:
         return "\n".join(f"{number}: {step.describe()}" for number, step in enumerate(self.steps)) or "(views only)"
 
 
+def requests_of(fusion: Fusion, group: Group) -> list[Request]:
+    """The steps of a group before their buffers have addresses."""
+    if group.anchor is None:
+        return [fused_step(fusion, group)]
+    if fusion.is_numpy_step(group.anchor):
+        return [numpy_step(fusion, group)]
+    return ANCHOR_STEPS[group.anchor.op](fusion, group)
+
+
 class _Builder:
     """Places buffers and collects steps."""
 
@@ -169,14 +179,8 @@ class _Builder:
                     self.offset_of[node] = temporaries.take(node.numel * node.dtype.itemsize)
             if all(node.numel == 0 for node in group.roots):
                 continue  # nothing to compute
-            anchor = group.anchor
-            if anchor is None:
-                made = [fused_step(self.fusion, group)]
-            elif self.fusion.is_numpy_step(anchor):
-                made = [numpy_step(self.fusion, group)]
-            else:
-                made = ANCHOR_STEPS[anchor.op](self.fusion, group)
-            if self.updates and anchor is None:
+            made = requests_of(self.fusion, group)
+            if self.updates and group.anchor is None:
                 self.write_over_inputs(number, made[0].kernel)
             for request in made:
                 scratch = temporaries.take(request.scratch_bytes) if request.scratch_bytes else 0
@@ -189,6 +193,7 @@ class _Builder:
                     temporaries.give(self.offset_of[node])
         plan = Plan(
             graph=self.graph,
+            places=[self.fusion.inputs.get(n) for n in self.graph.inputs],
             tensor_inputs=[n.attrs["number"] for n in self.tensor_inputs],
             params=[n.attrs["number"] for n in self.params],
             outputs=[
