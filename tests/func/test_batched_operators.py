@@ -128,3 +128,39 @@ def pulled(operator: Operator, sample: harness.Sample, operands: Any, wanted: li
 
     _, pull = ts.func.vjp(function, *[operands[i] for i in wanted])
     return pull(tuple(seeds))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_levels_with_gradients(name: str):
+    """vmap of vmap, and the gradient of it: a batch of batched operations."""
+    operator = operators()[name]
+    sample = harness.samples(operator)[0]
+    flags = next(batches(sample))
+    wanted = [i for i, o in enumerate(sample.operands) if isinstance(o, harness.Data) and o.dtype is None]
+    if not wanted or set(wanted) & set(sample.unknown):
+        return
+    rows = [examples(operator, sample, flags), examples(operator, sample, flags)[::-1]]
+    once, twice = [], []
+    for found, nested in ((once, False), (twice, True)):
+        operands = [
+            ts.tensor(np.stack([np.stack([row[i] for row in block]) for block in rows])) if flag else rows[0][0][i]
+            for i, flag in enumerate(flags)
+        ]
+        for i in wanted:
+            operands[i].requires_grad_()
+        dims = tuple(0 if flag else None for flag in flags)
+        mapped = ts.vmap(lambda *xs: call(operator, sample, list(xs)), in_dims=dims)
+        if nested:
+            results = ts.vmap(mapped, in_dims=dims)(*operands)
+        else:
+            blocks = [mapped(*[x[k] if flag else x for x, flag in zip(operands, flags)]) for k in range(2)]
+            results = [ts.stack(parts) for parts in zip(*blocks)]
+        found.extend(results)
+        tracked = [r for r in results if r.requires_grad]
+        if tracked:
+            seeds = [ts.tensor(np.random.default_rng(2).uniform(-1, 1, r.shape)).to(r.dtype) for r in tracked]
+            found.extend(ts.autograd.grad(
+                tracked, [operands[i] for i in wanted], seeds, allow_unused=True, materialize_grads=True
+            ))  # fmt: skip
+    for number, (a, b) in enumerate(zip(twice, once, strict=True)):
+        harness.compare(array_of(a.detach()), array_of(b.detach()), f"value {number} of {name} {sample}")

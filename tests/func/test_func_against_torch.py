@@ -127,6 +127,12 @@ PROGRAMS: dict[str, Callable[[ModuleType], Any]] = {
         (x**3).sum(), x, create_graph=True)[0].sum())(*tensors(lib, (3,))),
     "views by strides": lambda lib: lib.func.grad(lambda x: lib.func.vmap(
         lambda y: y.as_strided((2, 2), (1, 2), 0).sin())(x).sum())(*tensors(lib, (3, 4))),
+    "limits at special points": lambda lib: lib.func.vmap(lib.func.grad(
+        lambda x: x.norm() + x.std(correction=0) + x.abs().sum() + x.prod() + x.cumprod(0).sum() + x.amax()))(
+        lib.zeros(2, 3, dtype=lib.float64)),
+    "limits at special points, from outside": lambda lib: lib.func.grad(lambda x: lib.func.vmap(
+        lambda y: y.norm() + y.std(correction=0) + y.prod() + y.cumprod(0).sum())(x).sum())(
+        lib.zeros(2, 3, dtype=lib.float64)),
     "quantile": lambda lib: lib.func.vmap(lambda x: x.quantile(lib.tensor([0.3, 0.5], dtype=lib.float64)))(
         *tensors(lib, (4, 5))),
     "grad of quantile": lambda lib: lib.func.grad(lambda x: x.quantile(0.3))(*tensors(lib, (5,))),
