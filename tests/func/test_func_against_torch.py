@@ -133,6 +133,7 @@ PROGRAMS: dict[str, Callable[[ModuleType], Any]] = {
     "limits at special points, from outside": lambda lib: lib.func.grad(lambda x: lib.func.vmap(
         lambda y: y.norm() + y.std(correction=0) + y.prod() + y.cumprod(0).sum())(x).sum())(
         lib.zeros(2, 3, dtype=lib.float64)),
+    "laid out anew": lambda lib: lib.func.vmap(lib.func.grad(laid_out_anew))(*tensors(lib, (2, 3))),
     "quantile": lambda lib: lib.func.vmap(lambda x: x.quantile(lib.tensor([0.3, 0.5], dtype=lib.float64)))(
         *tensors(lib, (4, 5))),
     "grad of quantile": lambda lib: lib.func.grad(lambda x: x.quantile(0.3))(*tensors(lib, (5,))),
@@ -153,6 +154,13 @@ def views_in_place(lib: ModuleType) -> Callable[[Any], Any]:
         return (y * y).sum()
 
     return function
+
+
+def laid_out_anew(x: Any) -> Any:
+    y = (x * 2).unsqueeze_(0)
+    y.t_()
+    y.mul_(x[:, None])
+    return (y.squeeze_(1) * x).sum()
 
 
 def fill_buffer(lib: ModuleType, x: Any) -> Any:

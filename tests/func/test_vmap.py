@@ -238,6 +238,24 @@ def test_what_numpy_computes():
             assert ts.equal(a, b) and ts.equal(a, c)
 
 
+def test_looking_inside():
+    seen = []
+
+    def look(x: ts.Tensor) -> ts.Tensor:
+        seen.extend([ts.func.debug_unwrap(x), ts.func.debug_unwrap(x, recurse=False).shape, ts.func.debug_unwrap(outside)])
+        return x.sum()
+
+    outside = ts.ones(3)
+    x = ts.rand(2, 3)
+    ts.vmap(ts.func.grad(look))(x)
+    assert ts.equal(seen[0], x) and seen[1] == (3,) and seen[2] is outside
+
+
+def test_what_is_missing_says_so():
+    with pytest.raises(AttributeError, match=r"functionalize.*ts\.compile"):
+        ts.func.functionalize  # noqa: B018
+
+
 def test_printing_says_what_it_is():
     seen = []
     ts.vmap(lambda x: seen.append(str(x)) or ts.func.grad(lambda y: seen.append(repr(y)) or y.sum())(x))(ts.ones(2, 3))

@@ -322,6 +322,23 @@ class LevelStack:
             self.before.note_grad_set(tensor)
 
 
+def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
+    """What a wrapper stands for, to look at while a transformed function runs: under vmap the whole batch.
+
+    recurse: through all levels; otherwise through the highest. Any other tensor is returned as it is.
+
+    >>> seen = []
+    >>> _ = ts.vmap(lambda x: seen.append(ts.func.debug_unwrap(x)) or x)(ts.ones(2, 3))
+    >>> seen[0].shape
+    tensorsmith.Size([2, 3])
+    """
+    while tensor.layout.level is not None:
+        tensor = tensor.layout.level.lower(tensor)
+        if not recurse:
+            break
+    return tensor
+
+
 def view_below(source: Tensor, layout: Layout, offset: int) -> Tensor:
     """A view by geometry of a tensor that a wrapper stands for; its history, if there is one, is derived from its base."""
     found = make_view(source, layout.with_tracking(source.layout.tracked), offset)

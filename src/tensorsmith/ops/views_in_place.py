@@ -20,7 +20,7 @@ from tensorsmith.tensor.tensor import Tensor, need_memory
 
 def _laid_out_anew(name: str, view: Callable[..., Tensor]) -> None:
     def function(self: Tensor, *args: Any, **keywords: Any) -> Tensor:
-        if modes.tracer is not None:
+        if modes.tracer is not None and self.layout.level is None and modes.tracer.hides(self):
             raise NotImplementedError(f"{name}_() inside a compiled function; use {name}(), a view")
         recorded = modes.grad and self.layout.tracked
         if recorded:
@@ -28,6 +28,8 @@ def _laid_out_anew(name: str, view: Callable[..., Tensor]) -> None:
         found = view(self, *args, **keywords)
         self.layout = found.layout.with_tracking(self.layout.tracked)
         self.ptr = found.ptr
+        if self.layout.level is not None:  # a function transform's wrapper: it stands for the view from now on
+            self.__dict__.update(found.__dict__)
         self.storage.version += 1
         if recorded:
             self.node, self.output_number = found.node, found.output_number
