@@ -197,7 +197,7 @@ class Optimizer:
             with no_grad():
                 if name == "step":
                     return value.detach().to(float32, copy=True)
-                floating = parameter.is_floating_point()
+                floating = parameter.is_floating_point() or parameter.is_complex()
                 return value.detach().to(parameter.dtype if floating else value.dtype, copy=True)
         if isinstance(value, dict):
             return {key: self._adopt(where, parameter, key, each) for key, each in value.items()}

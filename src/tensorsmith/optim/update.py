@@ -16,10 +16,11 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.complex_numbers import view_as_real
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.runtime.steps import KernelStep
-from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 MOST_LAYOUTS = 4096
@@ -32,7 +33,7 @@ class FusedUpdate:
 
     rule(*tensors, *numbers, **choices): nodes of the new values, one per entry of `writes`
     writes: which tensors are written; tensors: how many there are, the parameter first
-    Half types are computed in float32 and rounded once.
+    Half types are computed in float32 and rounded once. Complex tensors are updated as pairs of real numbers.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class FusedUpdate:
     def __call__(self, tensors: tuple[Tensor, ...], numbers: tuple[Any, ...]) -> None:
         """Run it. `numbers` are Python floats, or zero-dim tensors while a step is traced."""
         if modes.tracer is not None:
+            if tensors[0].layout.dtype.is_complex:
+                tensors = _in_real_parts(tensors)
             self.operation(*tensors, *numbers, **self.choices)
             return
         key = tuple([t.layout for t in tensors])
@@ -68,6 +71,8 @@ class FusedUpdate:
     def _prepare(self, layouts: Sequence[Layout], numbers: tuple[Any, ...]) -> Run:
         """The launch for tensors of these layouts."""
         operation, writes, choices = self.operation, self.writes, self.choices
+        if layouts[0].dtype.is_complex:
+            return lambda tensors, numbers: self(_in_real_parts(tensors), numbers)
 
         def ordinary(tensors: Sequence[Tensor], numbers: tuple) -> None:
             operation(*tensors, *numbers, **choices)
@@ -104,6 +109,12 @@ class FusedUpdate:
                 plan.fail(0, code, [words[i] for i in given])
 
         return run
+
+
+@no_grad()
+def _in_real_parts(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The same memory as real numbers: the parts of a complex parameter are updated as two real parameters."""
+    return tuple([view_as_real(t) for t in tensors])
 
 
 def _order(plan: Plan) -> list[int]:
