@@ -90,7 +90,7 @@ def addr(input: Tensor, *args: Any, out: Any = None) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
 def adjoint(input: Tensor) -> Tensor:
     """The last two axes exchanged, conjugated where complex."""
-def alias_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def alias_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`alias`, in new memory."""
 def all(input: Tensor, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Whether every element is non-zero; true over nothing."""
@@ -108,7 +108,13 @@ def amax(input: Tensor, dim: Any = (), keepdim: builtins.bool = False, *, out: A
     """Largest element over axes (all by default). The gradient is shared equally among ties."""
 def amin(input: Tensor, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Smallest element over axes (all by default). The gradient is shared equally among ties."""
-def aminmax(input: Tensor, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> MinMax:
+def aminmax(
+    input: Tensor,
+    *,
+    dim: builtins.int | None = None,
+    keepdim: builtins.bool = False,
+    out: Any = None,
+) -> MinMax:
     """Smallest and largest element of all, or along an axis."""
 def angle(input: Tensor, *, out: Any = None) -> Tensor:
     """angle(input): 0 or pi; atan2 of the parts of a complex number"""
@@ -139,9 +145,21 @@ def arctan2(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """atan2(input, other): atan of the quotient, moved to the quadrant"""
 def arctanh(input: Tensor, *, out: Any = None) -> Tensor:
     """atanh(input): from log1p"""
-def argmax(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
+def argmax(
+    input: Tensor,
+    dim: builtins.int | None = None,
+    keepdim: builtins.bool = False,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Index of the largest element (the first of equals), along an axis or of the flattened tensor."""
-def argmin(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
+def argmin(
+    input: Tensor,
+    dim: builtins.int | None = None,
+    keepdim: builtins.bool = False,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Index of the smallest element (the first of equals), along an axis or of the flattened tensor."""
 def argsort(
     input: Tensor,
@@ -160,7 +178,7 @@ def as_strided(
     storage_offset: builtins.int | None = None,
 ) -> Tensor:
     """Any shape, strides and offset over the storage of a tensor."""
-def as_strided_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def as_strided_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`as_strided`, in new memory."""
 def as_strided_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """A copy with the elements of given strides written over by src."""
@@ -195,7 +213,13 @@ def bartlett_window(
     requires_grad: builtins.bool = False,
 ) -> Tensor:
     """1 - |2 x - 1|: a triangle."""
-def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Generator | None = None) -> Tensor:
+def bernoulli(
+    input: Tensor,
+    p: builtins.float | None = None,
+    *,
+    generator: Generator | None = None,
+    out: Any = None,
+) -> Tensor:
     """1 with the probability that `input` holds (or `p`), else 0."""
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """out[..., k] = sum over i, j of x1[..., i] W[k, i, j] x2[..., j] + b[k]."""
@@ -336,7 +360,7 @@ def diagflat(input: Tensor, offset: builtins.int = 0) -> Tensor:
     """All elements as the diagonal of a matrix."""
 def diagonal(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
     """The diagonal of two axes as a new last axis."""
-def diagonal_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def diagonal_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`diagonal`, in new memory."""
 def diagonal_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """A copy with a diagonal written over by src."""
@@ -346,6 +370,8 @@ def diff(
     dim: builtins.int = -1,
     prepend: Tensor | None = None,
     append: Tensor | None = None,
+    *,
+    out: Any = None,
 ) -> Tensor:
     """Differences of neighbours along an axis, n times."""
 def digamma(input: Tensor, *, out: Any = None) -> Tensor:
@@ -419,7 +445,7 @@ def exp(input: Tensor, *, out: Any = None) -> Tensor:
     """exp(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
 def exp2(input: Tensor, *, out: Any = None) -> Tensor:
     """exp2(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
-def expand_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def expand_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`expand`, in new memory."""
 def expm1(input: Tensor, *, out: Any = None) -> Tensor:
     """expm1(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
@@ -526,7 +552,7 @@ def hann_window(
     requires_grad: builtins.bool = False,
 ) -> Tensor:
     """1/2 - 1/2 cos(2 pi x)."""
-def hardshrink(input: Tensor, lambd: builtins.float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: builtins.float = 0.5, *, out: Any = None) -> Tensor:
     """x outside [-lambd, lambd], 0 inside."""
 def hash_tensor(
     input: Tensor,
@@ -647,6 +673,7 @@ def isin(
     *,
     assume_unique: builtins.bool = False,
     invert: builtins.bool = False,
+    out: Any = None,
 ) -> Tensor:
     """Whether each element occurs among the test elements; not for bool, whose values are two."""
 def isinf(input: Tensor, *, out: Any = None) -> Tensor:
@@ -676,6 +703,8 @@ def kthvalue(
     k: builtins.int,
     dim: builtins.int = -1,
     keepdim: builtins.bool = False,
+    *,
+    out: Any = None,
 ) -> ValuesIndices:
     """The k-th smallest element along an axis (k counts from 1), and where it was."""
 def lcm(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
@@ -711,7 +740,7 @@ def log1p(input: Tensor, *, out: Any = None) -> Tensor:
     """log1p(input): log with the rounding of 1 + x corrected"""
 def log2(input: Tensor, *, out: Any = None) -> Tensor:
     """log2(input): log, scaled"""
-def log_softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None, *, out: Any = None) -> Tensor:
     """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
 def logaddexp(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """logaddexp(input, other): max(x, y) + log1p(exp(-|x - y|))"""
@@ -791,7 +820,13 @@ def minimum(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """minimum(input, other): IEEE 754-2019 minimum"""
 def mm(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The product of two matrices."""
-def mode(input: Tensor, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
+def mode(
+    input: Tensor,
+    dim: builtins.int = -1,
+    keepdim: builtins.bool = False,
+    *,
+    out: Any = None,
+) -> ValuesIndices:
     """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
 def moveaxis(
     input: Tensor,
@@ -815,6 +850,7 @@ def multinomial(
     replacement: builtins.bool = False,
     *,
     generator: Generator | None = None,
+    out: Any = None,
 ) -> Tensor:
     """Indices drawn with the probabilities that the rows of `input` are proportional to."""
 def multiply(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
@@ -850,6 +886,7 @@ def nanquantile(
     keepdim: builtins.bool = False,
     *,
     interpolation: str = 'linear',
+    out: Any = None,
 ) -> Tensor:
     """Quantiles q of all elements or along an axis, without NaN."""
 def nansum(
@@ -863,7 +900,7 @@ def nansum(
     """Sum over axes with NaN counted as 0."""
 def narrow(input: Tensor, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
     """`length` positions of one axis from `start` (negative counts from the end)."""
-def narrow_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def narrow_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`narrow`, in new memory."""
 def ne(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ne(input, other): IEEE 754, one operation"""
@@ -873,7 +910,7 @@ def negative(input: Tensor, *, out: Any = None) -> Tensor:
     """neg(input): IEEE 754, one operation"""
 def nextafter(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """nextafter(input, other): IEEE 754 neighbours"""
-def nonzero(input: Tensor, *, as_tuple: builtins.bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: builtins.bool = False, out: Any = None) -> Any:
     """Positions of the elements that are not zero: one row a position, or with `as_tuple` one tensor an axis."""
 def nonzero_static(input: Tensor, *, size: builtins.int, fill_value: builtins.int = -1) -> Tensor:
     """The first `size` positions of elements that are not zero, filled up with `fill_value`."""
@@ -936,7 +973,7 @@ def pdist(input: Tensor, p: builtins.float = 2.0) -> Tensor:
     """The p-norms of the differences of all pairs of rows i < j of a matrix (n, m), as a vector (n (n - 1) / 2)."""
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """Axis i of the result is axis dims[i]."""
-def permute_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def permute_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`permute`, in new memory."""
 def polar(abs: Tensor, angle: Tensor, *, out: Any = None) -> Tensor:
     """abs * (cos(angle) + i sin(angle)), of two tensors of one dtype, float32 or float64, whose shapes broadcast."""
@@ -944,8 +981,8 @@ def polygamma(n: builtins.int, input: Tensor, *, out: Any = None) -> Tensor:
     """The n-th derivative of digamma."""
 def positive(input: Tensor) -> Tensor:
     """The tensor itself; bool is refused."""
-def pow(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
-    """pow(input, other): 2**(y log2 x), the logarithm in two parts"""
+def pow(input: Tensor, exponent: Any, *, out: Any = None) -> Tensor:
+    """pow(input, exponent): 2**(y log2 x), the logarithm in two parts"""
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, weight x elsewhere; weight has one element, or one for every channel (axis 1)."""
 def prod(
@@ -966,6 +1003,7 @@ def quantile(
     keepdim: builtins.bool = False,
     *,
     interpolation: str = 'linear',
+    out: Any = None,
 ) -> Tensor:
     """Quantiles q of all elements or along an axis; NaN where there is one."""
 def rad2deg(input: Tensor, *, out: Any = None) -> Tensor:
@@ -1052,7 +1090,14 @@ def relu(input: Tensor, *, out: Any = None) -> Tensor:
     """relu(input): max(x, 0), NaN kept"""
 def remainder(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """remainder(input, other): fmod, with the divisor's sign"""
-def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
+def renorm(
+    input: Tensor,
+    p: builtins.float,
+    dim: builtins.int,
+    maxnorm: builtins.float,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Slices of an axis whose p-norm is above maxnorm scaled down to it."""
 def repeat_interleave(
     input: Tensor,
@@ -1164,7 +1209,7 @@ def segment_reduce(
     """Runs of `axis`, given by their lengths or by where they start and end, reduced to one value each."""
 def select(input: Tensor, dim: builtins.int, index: Any) -> Tensor:
     """One position of an axis, which is dropped."""
-def select_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def select_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`select`, in new memory."""
 def select_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """A copy with one position of an axis written over by src."""
@@ -1184,11 +1229,11 @@ def sinc(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
 def sinh(input: Tensor, *, out: Any = None) -> Tensor:
     """sinh(input): from expm1"""
-def slice_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def slice_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`slice`, in new memory."""
-def slice_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
+def slice_scatter(input: Tensor, src: Tensor, *args: Any, out: Any = None) -> Tensor:
     """A copy with a slice of an axis written over by src."""
-def softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None) -> Tensor:
+def softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None, *, out: Any = None) -> Tensor:
     """e**x along dim, divided by its sum."""
 def softplus(input: Tensor, *, out: Any = None) -> Tensor:
     """softplus(input): max(x, 0) + log1p(exp(-|x|))"""
@@ -1209,7 +1254,7 @@ def split_with_sizes(
     dim: builtins.int = 0,
 ) -> tuple[Tensor, ...]:
     """Parts of given sizes along an axis."""
-def split_with_sizes_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def split_with_sizes_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`split_with_sizes`, in new memory."""
 def sqrt(input: Tensor, *, out: Any = None) -> Tensor:
     """sqrt(input): IEEE 754, one operation"""
@@ -1217,7 +1262,7 @@ def square(input: Tensor, *, out: Any = None) -> Tensor:
     """x * x."""
 def squeeze(input: Tensor, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
     """Without the axes of extent 1, or without those of `dim` that have extent 1."""
-def squeeze_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def squeeze_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`squeeze`, in new memory."""
 def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
     """Tensors of equal shape joined along a new axis."""
@@ -1259,7 +1304,7 @@ def swapdims(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and zero-dim tensors as they are."""
-def t_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def t_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`t`, in new memory."""
 def take(input: Tensor, index: Tensor, *, out: Any = None) -> Tensor:
     """Elements of the flattened tensor, in the shape of the index."""
@@ -1287,7 +1332,7 @@ def tensor_split(
     sections: builtins.int | None = None,
 ) -> tuple[Tensor, ...]:
     """`n` parts of nearly equal size along an axis, or the parts between given positions."""
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Any = None) -> Tensor:
     """Products summed over `dims` last axes of a and first of b, or over the two lists of axes given."""
 def threshold(
     input: Tensor,
@@ -1304,13 +1349,15 @@ def topk(
     dim: builtins.int = -1,
     largest: builtins.bool = True,
     sorted: builtins.bool = True,
+    *,
+    out: Any = None,
 ) -> ValuesIndices:
     """The k largest (or smallest) elements along an axis, in order, and where they were."""
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
 def transpose(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
-def transpose_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def transpose_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`transpose`, in new memory."""
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: builtins.float = 1, dim: builtins.int = -1) -> Tensor:
     """The area under samples by the trapezoidal rule, at points x or at distance dx."""
@@ -1346,11 +1393,11 @@ def trunc(input: Tensor, *, out: Any = None) -> Tensor:
     """trunc(input): IEEE 754, one operation"""
 def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Every position of an axis, as a tuple."""
-def unbind_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def unbind_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`unbind`, in new memory."""
 def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
     """One axis divided into several (one extent may be -1)."""
-def unfold_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def unfold_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`unfold`, in new memory."""
 def unique(
     input: Tensor,
@@ -1375,7 +1422,7 @@ def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: builtins.int =
     """`split`, whose results autograd takes for separate tensors: for callers that write to one side only."""
 def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
     """With a new axis of extent 1 at `dim`."""
-def unsqueeze_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def unsqueeze_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`unsqueeze`, in new memory."""
 def vander(x: Tensor, N: builtins.int | None = None, increasing: builtins.bool = False) -> Tensor:
     """The powers of each element, one row each: x**(N-1) ... x 1, or the other way round if `increasing`."""
@@ -1404,7 +1451,7 @@ def view_as_complex(input: Tensor) -> Tensor:
     """The same memory as complex numbers: real (..., 2) as complex (...)."""
 def view_as_real(input: Tensor) -> Tensor:
     """The same memory as real numbers: complex (...) as real (..., 2), the parts along the last axis."""
-def view_copy(input: Tensor, *args: Any, **keywords: Any) -> Any:
+def view_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
     """`view`, in new memory."""
 def vsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the first axis."""

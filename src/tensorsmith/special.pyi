@@ -69,7 +69,7 @@ def log1p(input: Tensor, *, out: Any = None) -> Tensor:
     """log1p(input): log with the rounding of 1 + x corrected"""
 def log_ndtr(input: Tensor, *, out: Any = None) -> Tensor:
     """The logarithm of the normal distribution function. float32 and float64; integers in the default dtype."""
-def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int, dtype: DType | None = None, *, out: Any = None) -> Tensor:
     """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
 def logit(input: Tensor, eps: float | None = None, *, out: Any = None) -> Tensor:
     """log(x / (1 - x)), with x first moved into [eps, 1 - eps] where eps is given."""
@@ -109,7 +109,7 @@ def shifted_chebyshev_polynomial_w(input: Any, n: Any, *, out: Any = None) -> Te
     """The Chebyshev polynomial of the fourth kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
 def sinc(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
-def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int, dtype: DType | None = None, *, out: Any = None) -> Tensor:
     """e**x along dim, divided by its sum."""
 def spherical_bessel_j0(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(x) / x: the spherical Bessel function of order 0. float32 and float64; integers in the default dtype."""

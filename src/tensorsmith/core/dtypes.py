@@ -171,6 +171,8 @@ for _a in ALL:
 def promote_types(a: DType, b: DType) -> DType:
     """The smallest dtype that holds both, by PyTorch's table."""
     found = _TABLE.get((a, b))
+    if found is None and not (isinstance(a, DType) and isinstance(b, DType)):
+        raise TypeError(f"promote_types(): expected two dtypes, got {type(a).__name__} and {type(b).__name__}")
     return found if found is not None else _promote_uncached(a, b)
 
 

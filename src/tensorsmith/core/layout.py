@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from operator import index
 from typing import Any
 
 from tensorsmith.core.dtypes import DType
@@ -30,8 +31,9 @@ class Layout:
 
     def __init__(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], tracked: bool) -> None:
         self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
+        # 2.0 and True equal 2 and 1, so that what is kept here would be found for every tensor of that shape.
+        self.shape = shape = tuple([index(n) for n in shape])
+        self.strides = strides = tuple([index(n) for n in strides])
         self.tracked = tracked
         self.ndim = len(shape)
         self.numel = math.prod(shape)

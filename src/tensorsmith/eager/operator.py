@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, complex128, float64, get_default_dtype, of_python_scalar
+from tensorsmith.core.dtypes import DType, complex128, float64, get_default_dtype, of_python_scalar, type_name
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.shapes import is_broadcast_error
 from tensorsmith.core.views import Strided
+from tensorsmith.ir.build import promote
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of
 from tensorsmith.ir.jvp import ForwardGraph, jvp
 from tensorsmith.ir.vjp import BackwardGraph, vjp
@@ -131,6 +132,7 @@ class Operator(Operation):
         self.fresh = fresh
         self.derived_tangent = derived_tangent
         self.node_name = (node_name or "".join(part.capitalize() for part in name.split("_"))) + "Backward0"
+        self.refuses = ""  # kinds of dtype it is not for: `ops/refused_dtypes.py`
         self._programs: dict[tuple, Program] = {}
         _ALL[name] = self
 
@@ -140,6 +142,8 @@ class Operator(Operation):
         if found is None:
             graph = Graph()
             nodes = [_argument(graph, kind) for kind in kinds]
+            if self.refuses:
+                self._check_dtype(nodes)
             try:
                 outputs = self.build(*nodes, **attrs) if nodes else self.build(graph, **attrs)
             except RuntimeError as error:
@@ -154,6 +158,13 @@ class Operator(Operation):
                 self._programs.clear()
             self._programs[key] = found
         return found
+
+    def _check_dtype(self, nodes: Sequence[Node]) -> None:
+        dtype = promote(nodes) if self.pointwise else nodes[0].dtype
+        if dtype.kind in self.refuses:
+            raise NotImplementedError(
+                f"\"{self.name}_cpu\" not implemented for '{type_name(dtype)}'; convert the operands first"
+            )
 
     def places(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Strided | Sequence[Strided] | None:
         if self.geometry is None or not isinstance(kinds[0], Layout):

@@ -102,7 +102,7 @@ def gaussian_nll_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """(log v + (x - t)**2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2."""
-def gelu(input: Tensor, *, approximate: str = 'none') -> Tensor:
+def gelu(input: Tensor, *, approximate: str = 'none', out: Any = None) -> Tensor:
     """x Phi(x), Phi the normal distribution function."""
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a sigmoid(b), where a and b are the halves of the input along dim (Dauphin et al., 2017)."""
@@ -114,7 +114,7 @@ def group_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """Normalisation of groups of channels of every sample (Wu, He, 2018)."""
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Any = None) -> Tensor:
     """x outside [-lambd, lambd], 0 inside."""
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x + 3, 0), 6) / 6."""
@@ -182,7 +182,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     """x where positive, negative_slope x elsewhere."""
 def leaky_relu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """`leaky_relu` written over the input."""
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Any = None) -> Tensor:
     """x W^T + b."""
 def local_response_norm(
     input: Tensor,
@@ -194,7 +194,7 @@ def local_response_norm(
     """x / (k + alpha times the mean of x**2 over `size` neighbouring channels)**beta (Krizhevsky et al., 2012)."""
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along dim; without dim along axis 0 of 1 or 3 axes, else along axis 1."""
-def logsigmoid(input: Tensor) -> Tensor:
+def logsigmoid(input: Tensor, *, out: Any = None) -> Tensor:
     """log(1 / (1 + e**-x)) = -log(1 + e**-x), without overflow."""
 def margin_ranking_loss(
     input1: Tensor,
@@ -330,9 +330,9 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     """e**x along dim, divided by its sum; without dim along axis 0 of 1 or 3 axes, else along axis 1."""
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """softmax(-x) along dim."""
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Tensor:
     """log(1 + e**(beta x)) / beta, and x itself where beta x > threshold."""
-def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Any = None) -> Tensor:
     """x moved by lambd towards 0, and 0 inside [-lambd, lambd]. RuntimeError for a negative lambd."""
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)."""

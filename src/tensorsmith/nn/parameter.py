@@ -41,6 +41,9 @@ class Parameter(Tensor):
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         return _over(cls, data, bool(requires_grad))  # type: ignore[return-value]
 
+    def __init__(self, *given: Any, **keywords: Any) -> None:
+        """Nothing is left to do: `__new__` made it."""
+
     def __repr__(self) -> str:
         return "Parameter containing:\n" + Tensor.__repr__(self)
 
@@ -71,6 +74,9 @@ class Buffer(Tensor):
         buffer = _over(cls, data, data.layout.tracked)
         buffer.persistent = persistent  # type: ignore[attr-defined]
         return buffer  # type: ignore[return-value]
+
+    def __init__(self, *given: Any, **keywords: Any) -> None:
+        """Nothing is left to do: `__new__` made it."""
 
     def __repr__(self) -> str:
         return "Buffer containing:\n" + Tensor.__repr__(self)

@@ -31,8 +31,11 @@ Files of no family:
     raw_keys            one look-up for a call seen before, for functions whose arguments are normalised
     checks              what operators of networks refuse
     real_only           what is refused of complex numbers, by operator; loaded last
-    inplace             `copy_`, `fill_`, `zero_`, and how `out=` is written
+    inplace             `copy_`, `fill_`, `zero_`
     host_data           the array over a tensor; what nested Python data and its numbers stand for
+    out                 how `out=` is checked and written
+    numbers_allowed     which operators of two operands take Python numbers
+    refused_dtypes      which operators refuse which dtypes
     lend_to_autograd    what autograd takes from here
 """
 
@@ -75,6 +78,7 @@ from tensorsmith.ops import (
     positions,
     random,
     reductions,
+    refused_dtypes,
     row_normalisation,
     scans,
     scattering,
@@ -96,6 +100,7 @@ from tensorsmith.ops import (
 )
 
 from tensorsmith.ops import real_only  # isort: skip - it looks at every operator
+refused_dtypes.enter()
 
 __all__ = [
     "matrices",
@@ -141,6 +146,7 @@ __all__ = [
     "random",
     "real_only",
     "reductions",
+    "refused_dtypes",
     "row_normalisation",
     "scans",
     "scattering",

@@ -6,6 +6,7 @@ from the result (as PyTorch does for elu, leaky_relu, ...): then `inplace=True` 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 _activation = public("activations", namespace="nn.functional", method=False)
+_activation_with_out = public("activations", namespace="nn.functional", method=False, out=True)
 
 
 def _operator(
@@ -241,7 +243,7 @@ _gelu_operator = _operator("gelu", "GeluKernelImpl", composites.gelu)
 _GELU_KINDS = ("none", "tanh")
 
 
-@_activation
+@_activation_with_out
 def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:  # noqa: A002
     """x Phi(x), Phi the normal distribution function.
 
@@ -277,7 +279,7 @@ def _softplus_gradient(
 _softplus_operator = _operator("softplus", "softplus_cpu", _softplus, _softplus_gradient)
 
 
-@_activation
+@_activation_with_out
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:  # noqa: A002
     """log(1 + e**(beta x)) / beta, and x itself where beta x > threshold."""
     need_tensor("softplus", input)
@@ -302,7 +304,7 @@ def softsign(input: Tensor) -> Tensor:  # noqa: A002
 _logsigmoid_operator = _operator("logsigmoid", "log_sigmoid_cpu", composites.logsigmoid, pointwise=False)
 
 
-@_activation
+@_activation_with_out
 def logsigmoid(input: Tensor) -> Tensor:  # noqa: A002
     """log(1 / (1 + e**-x)) = -log(1 + e**-x), without overflow."""
     return call(_logsigmoid_operator, (need_tensor("logsigmoid", input),), {})
@@ -355,13 +357,13 @@ _hardshrink_operator = _operator("hardshrink", "hardshrink_cpu", composites.hard
 _softshrink_operator = _operator("softshrink", "softshrink_cpu", composites.softshrink)
 
 
-@_activation
+@_activation_with_out
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     """x outside [-lambd, lambd], 0 inside."""
     return call(_hardshrink_operator, (need_tensor("hardshrink", input),), {"lambd": lambd})
 
 
-@_activation
+@_activation_with_out
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     """x moved by lambd towards 0, and 0 inside [-lambd, lambd]. RuntimeError for a negative lambd."""
     need_tensor("softshrink", input)
@@ -473,7 +475,8 @@ for _name in ("sigmoid", "tanh"):
 
 # PyTorch has these as `ts.name` too, and two of them as methods.
 for _name in ("selu", "celu", "rrelu", "threshold", "prelu", "hardshrink"):
-    public("activations", method=_name in ("prelu", "hardshrink"))(TABLE[f"nn.functional.{_name}"].function)
+    _plain = inspect.unwrap(TABLE[f"nn.functional.{_name}"].function)
+    public("activations", method=_name in ("prelu", "hardshrink"), out=_name == "hardshrink")(_plain)
 
 
 def _written(name: str) -> None:

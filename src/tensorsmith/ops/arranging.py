@@ -65,11 +65,11 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:  # noqa: A002
             raise RuntimeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:0")
         flat = roll(reshape(need_tensor("roll", input), (input.layout.numel,)), by, 0)
         return reshape(flat, input.layout.shape)
-    axes = tuple(normalise_axis(a, need_tensor("roll", input).ndim) for a in as_ints("roll", dims, "dims"))
+    if not need_tensor("roll", input).ndim:
+        raise IndexError(f"Dimension specified as {dims} but tensor has no dimensions")
+    axes = tuple(normalise_axis(a, input.ndim) for a in as_ints("roll", dims, "dims"))
     if len(by) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(axes)}")
-    if not input.ndim:
-        return input.clone()
     return roll_operator(input, shifts=by, axes=axes)
 
 

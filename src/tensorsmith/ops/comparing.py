@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorsmith.core.dtypes import float64, of_python_scalar, promote_operands
+from tensorsmith.core.dtypes import DType, float64, of_python_scalar, promote_operands
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -124,6 +124,8 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
 @public("comparing", method=False, differentiable=False)
 def can_cast(from_: Any, to: Any) -> bool:
     """Whether promotion may go from one dtype to another."""
+    if not (isinstance(from_, DType) and isinstance(to, DType)):
+        raise TypeError(f"can_cast(): expected two dtypes, got {type(from_).__name__} and {type(to).__name__}")
     rank = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
     if from_.kind == "i" and to.kind == "u":
         return False

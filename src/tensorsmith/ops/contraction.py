@@ -198,7 +198,7 @@ def _tensordot(a: Node, b: Node, of_a: tuple[int, ...], of_b: tuple[int, ...]) -
 tensordot_operator = Operator("tensordot", _tensordot)
 
 
-@public("matmul", method=False)
+@public("matmul", method=False, out=True)
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Products summed over `dims` last axes of a and first of b, or over the two lists of axes given."""
     need_tensor("tensordot", a, "a")
@@ -319,6 +319,8 @@ def trace(input: Tensor) -> Tensor:  # noqa: A002
     """The sum of the diagonal of a matrix."""
     if need_tensor("trace", input).ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
+    if input.dtype.kind == "b":
+        raise NotImplementedError("\"trace\" not implemented for 'Bool'")
     return input.diagonal().sum()
 
 

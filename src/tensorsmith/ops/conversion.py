@@ -13,6 +13,7 @@ from tensorsmith.core.dtypes import DType, as_dtype
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, check_device, from_numpy
+from tensorsmith.ops.raw_keys import as_bool
 from tensorsmith.ops.registry import method, public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
@@ -35,7 +36,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:  # noqa: A002
 
 
 @method()
-def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
+def contiguous(self: Tensor, *, memory_format: Any = None) -> Tensor:
     """The tensor itself where it is contiguous, else a row-major copy."""
     return self if self.layout.contiguous else contiguous_operator(self)
 
@@ -85,8 +86,9 @@ def to(
 
 
 @method("type")
-def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """In a dtype; without one, the name of its type: "tensorsmith.FloatTensor". Such a name stands for its dtype too."""
+    as_bool("type", non_blocking, "non_blocking")
     names = {f"tensorsmith.{dtypes.type_name(each)}Tensor": each for each in dtypes.ALL}
     if dtype is None:
         return f"tensorsmith.{dtypes.type_name(self.dtype)}Tensor"
@@ -97,7 +99,7 @@ def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = F
 
 
 def _shorthand(name: str, dtype: DType) -> None:
-    def convert(self: Tensor, memory_format: Any = None) -> Tensor:
+    def convert(self: Tensor, *, memory_format: Any = None) -> Tensor:
         return to(self, dtype)
 
     convert.__name__ = convert.__qualname__ = name
@@ -249,6 +251,8 @@ def _get_data(self: Tensor) -> Tensor:
 
 def _set_data(self: Tensor, value: Tensor) -> None:
     """Take over another tensor's memory; the version does not count."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     if self.layout.tracked and value.layout.dtype.kind not in "fc":
         raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
     need_memory("setting the data", self, value)

@@ -17,11 +17,11 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.host_data import array_of, cast_array, from_python
-from tensorsmith.ops.raw_keys import find
+from tensorsmith.ops.raw_keys import as_int, find
 from tensorsmith.ops.registry import public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Device, Tensor, empty_tensor, make_tensor
+from tensorsmith.tensor.tensor import Device, Size, Tensor, empty_tensor, make_tensor
 
 Shape = int | Sequence[int]
 
@@ -30,6 +30,10 @@ def shape_of(operator: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape from `f(2, 3)` or `f((2, 3))`."""
     if len(size) == 1 and isinstance(size[0], tuple | list):
         size = tuple(size[0])
+    elif not size:
+        raise TypeError(f'{operator}() missing 1 required positional arguments: "size"')
+    if any(n.__class__ is bool for n in size):
+        raise TypeError(f"{operator}(): argument 'size' must be tuple of ints, not bool")
     try:
         shape = tuple(n.__index__() for n in size)
     except AttributeError:
@@ -53,7 +57,7 @@ def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
     return tensor
 
 
-def _accepts_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def accepts_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """With `out`, the dtype is that of `out` and the result is written over it."""
 
     @functools.wraps(function)
@@ -61,15 +65,11 @@ def _accepts_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         dtype = as_dtype(dtype)
         if out is None:
             return function(*args, dtype=dtype, **kwargs)
-        from tensorsmith.ops.inplace import copy_result
+        from tensorsmith.ops.out import create_into
 
-        name = function.__name__
-        if isinstance(out, Tensor) and dtype is not None and dtype is not out.dtype:
-            raise RuntimeError(f"{name}(): dtype {dtype.name} does not match dtype of out parameter ({out.dtype.name})")
-        result = function(*args, dtype=out.dtype if isinstance(out, Tensor) else dtype, **kwargs)
-        copy_result(name, out, result)
-        return out
+        return create_into(function, args, kwargs, dtype, out)
 
+    wrapped.converts_dtype = True  # type: ignore[attr-defined]
     return wrapped
 
 
@@ -157,14 +157,16 @@ _full_operator = Operator("full", _full, fresh=True)
 
 
 @public("creation", method=False)
-@_accepts_out
+@accepts_out
 def full(
     size: Shape, fill_value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """A tensor of shape `size` filled with one value."""
     check_device(device)
-    shape = shape_of("full", tuple(size) if isinstance(size, tuple | list) else (size,))
+    if not isinstance(size, tuple | list):
+        raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
+    shape = shape_of("full", (size,))
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if isinstance(fill_value, np.generic):
@@ -194,7 +196,7 @@ def _constant(name: str, value: int, size: tuple, dtype: DType | None, device: A
 
 
 @public("creation", method=False)
-@_accepts_out
+@accepts_out
 def zeros(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
 ) -> Tensor:
@@ -203,7 +205,7 @@ def zeros(
 
 
 @public("creation", method=False)
-@_accepts_out
+@accepts_out
 def ones(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, out: Tensor | None = None
 ) -> Tensor:
@@ -212,7 +214,7 @@ def ones(
 
 
 @public("creation", method=False)
-@_accepts_out
+@accepts_out
 def empty(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
     memory_format: Any = None, out: Tensor | None = None,
@@ -233,7 +235,7 @@ def empty_strided(
         raise RuntimeError(f"empty_strided: dimensionality of sizes ({len(size)}) must match strides ({len(stride)})")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"empty_strided: strides must not be negative, got {list(stride)}")
-    return _finish(blank_tensor(dtype or get_default_dtype(), shape_of("empty_strided", tuple(size)), tuple(stride)),
+    return _finish(blank_tensor(dtype or get_default_dtype(), shape_of("empty_strided", (size,)), tuple(stride)),
                    requires_grad)  # fmt: skip
 
 
@@ -292,7 +294,7 @@ _arange_operator = Operator("arange", _arange, fresh=True)
 
 
 @public("creation", method=False)
-@_accepts_out
+@accepts_out
 def arange(
     start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, out: Tensor | None = None,
@@ -327,6 +329,8 @@ def arange(
         length = max(math.ceil((end - start) / step), 0)
     if dtype.kind in "iub":
         start, step = int(start), int(step)
+        if step == 0:
+            raise ValueError(f"arange(): step must be nonzero, and is 0 as {dtype.name}")
     else:
         start, step = float(start), float(step)
     if dtype.kind == "c":
@@ -358,13 +362,14 @@ _linspace_operator = Operator("linspace", _linspace, fresh=True)
 
 
 @public("creation", method=False)
-@_accepts_out
+@accepts_out
 def linspace(
     start: Any, end: Any, steps: int, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """`steps` values from start to end, both included, at equal distances."""
     check_device(device)
+    steps = as_int("linspace", steps, "steps")
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     first, last = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
@@ -387,14 +392,15 @@ _eye_operator = Operator("eye", _eye, fresh=True)
 
 
 @public("creation", method=False)
-@_accepts_out
+@accepts_out
 def eye(
     n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Ones on the diagonal of an (n, m) matrix of zeros."""
     check_device(device)
-    columns = n if m is None else m
+    n = as_int("eye", n, "n")
+    columns = n if m is None else as_int("eye", m, "m")
     if n < 0 or columns < 0:
         raise RuntimeError(f"n must be greater or equal to 0, got {min(n, columns)}")
     return _finish(_eye_operator(1, n=n, m=columns, dtype=dtype or get_default_dtype()), requires_grad)
@@ -404,3 +410,20 @@ def eye(
 def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A zero-dim tensor in the default dtype."""
     return full((), value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+def _construct(self: Tensor, *data: Any, device: Any = None) -> None:
+    """`Tensor([1, 2])` copies values into the default dtype, `Tensor(2, 3)` has that shape and holds anything, `Tensor(x)` is
+    another tensor over the memory of x. `ts.tensor` is the better name for the first and `ts.empty` for the second."""
+    check_device(device)
+    if len(data) == 1 and isinstance(data[0], Tensor):
+        made = data[0]
+    elif len(data) == 1 and isinstance(data[0], list | tuple | np.ndarray) and not isinstance(data[0], Size):
+        made = tensor(data[0], dtype=get_default_dtype())
+    else:
+        made = empty_tensor(get_default_dtype(), shape_of("Tensor", data or (0,)))
+    self.layout, self.storage, self.ptr = made.layout.with_tracking(False), made.storage, made.ptr
+    self.node, self.output_number, self.base, self.state = None, 0, None, None
+
+
+Tensor.__init__ = _construct  # type: ignore[method-assign]

@@ -22,6 +22,7 @@ from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import axis_of, need_floating, need_tensors
 from tensorsmith.ops.creation import from_numpy
 from tensorsmith.ops.moments import vector_norm_of
+from tensorsmith.ops.raw_keys import as_bool
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
@@ -88,7 +89,7 @@ def normalize(
         result = input / vector_norm_of(input, float(p), dim, True, None).clamp_min(eps)
     if out is None:
         return result
-    from tensorsmith.ops.registry import write_out
+    from tensorsmith.ops.out import write_out
 
     return write_out("normalize", result, out)
 
@@ -182,7 +183,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     """The p-norm of x1 - x2 + eps along the last axis; the operands broadcast."""
     need_tensors("pairwise_distance", x1=x1, x2=x2)
     if p == 2 and max(x1.ndim, x2.ndim) and not (x1.is_complex() or x2.is_complex()):
-        return call(_euclidean_operator, (x1, x2), {"eps": float(eps), "keepdim": bool(keepdim)})
+        return call(_euclidean_operator, (x1, x2), {"eps": float(eps), "keepdim": as_bool("pairwise_distance", keepdim)})
     return vector_norm_of(x1 - x2 + eps, float(p), -1, keepdim, None)
 
 

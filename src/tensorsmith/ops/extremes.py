@@ -9,7 +9,7 @@ from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.raw_keys import as_int, find, run
+from tensorsmith.ops.raw_keys import as_bool, as_int, exact, find, run
 from tensorsmith.ops.reduction_steps import (
     Axes,
     MinMax,
@@ -109,11 +109,11 @@ def _need_elements(name: str, x: Tensor, axes: Axes, whole: bool) -> None:
 def _am(name: str, operator: Operator) -> Any:
     def function(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:  # noqa: A002
         entry = find((operator, need_tensor(name, input).layout, dim, keepdim))
-        if entry is not None:
+        if entry is not None and exact(dim) and keepdim.__class__ is bool:
             return entry(input)
         axes = normalised(input, dim)
         _need_elements(name, input, axes, dim is None or dim == ())
-        return run(operator, input, (dim, keepdim), {"axes": axes, "keepdim": bool(keepdim)})
+        return run(operator, input, (dim, keepdim), {"axes": axes, "keepdim": as_bool(name, keepdim)})
 
     function.__name__ = function.__qualname__ = name
     which = "Largest" if name == "amax" else "Smallest"
@@ -127,12 +127,12 @@ amax, amin = _am("amax", amax_operator), _am("amin", amin_operator)
 def _whole_or_axis(name: str, whole: Operator, along: Operator, pairwise: Fn) -> Any:
     def function(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:  # noqa: A002
         entry = find((along, need_tensor(name, input).layout, dim, keepdim))
-        if entry is not None and out is None and other is None:
+        if entry is not None and out is None and other is None and exact(dim) and keepdim.__class__ is bool:
             found = entry(input)
             return found if dim is None else ValuesIndices(*found)
         if other is not None or isinstance(dim, Tensor):
+            from tensorsmith.ops.out import write_out
             from tensorsmith.ops.pointwise import OPERATORS
-            from tensorsmith.ops.registry import write_out
 
             result = OPERATORS[pairwise](input, other if other is not None else dim)
             return result if out is None else write_out(name, result, out)
@@ -149,9 +149,9 @@ def _whole_or_axis(name: str, whole: Operator, along: Operator, pairwise: Fn) ->
         else:
             axis = normalise_axis(as_int(name, dim, "dim"), input.ndim)
             _need_elements(name, input, (axis,) if input.ndim else (), False)
-            result = ValuesIndices(*run(along, input, (dim, keepdim), {"axis": axis, "keepdim": bool(keepdim)}))
+            result = ValuesIndices(*run(along, input, (dim, keepdim), {"axis": axis, "keepdim": as_bool(name, keepdim)}))
         if out is not None:
-            from tensorsmith.ops.registry import write_out
+            from tensorsmith.ops.out import write_out
 
             write_out(name, tuple(result) if isinstance(result, tuple) else result, out)
             return ValuesIndices(*out) if isinstance(out, tuple | list) else out
@@ -173,7 +173,7 @@ min_ = _whole_or_axis("min", min_whole_operator, min_at_operator, Fn.MINIMUM)
 def _argument(name: str, operator: Operator) -> Any:
     def function(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: A002
         entry = find((operator, need_tensor(name, input).layout, dim, keepdim))
-        if entry is not None:
+        if entry is not None and exact(dim) and keepdim.__class__ is bool:
             return entry(input)
         axis = None if dim is None else normalise_axis(as_int(name, dim, "dim"), input.ndim)
         if input.dtype is bool_:
@@ -183,20 +183,20 @@ def _argument(name: str, operator: Operator) -> Any:
                 raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
         elif input.ndim:
             _need_elements(name, input, (axis,) if axis is not None else (), False)
-        return run(operator, input, (dim, keepdim), {"axis": axis, "keepdim": bool(keepdim)})
+        return run(operator, input, (dim, keepdim), {"axis": axis, "keepdim": as_bool(name, keepdim)})
 
     function.__name__ = function.__qualname__ = name
     which = "largest" if name == "argmax" else "smallest"
     function.__doc__ = f"Index of the {which} element (the first of equals), along an axis or of the flattened tensor."
-    return public("reductions", differentiable=False)(function)
+    return public("reductions", differentiable=False, out=True)(function)
 
 
 argmax, argmin = _argument("argmax", argmax_operator), _argument("argmin", argmin_operator)
 
 
-@public("reductions")
+@public("reductions", out=True)
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:  # noqa: A002
     """Smallest and largest element of all, or along an axis."""
     axes = normalised(need_tensor("aminmax", input), dim)
     _need_elements("aminmax", input, axes, dim is None)
-    return MinMax(*aminmax_operator(input, axes=axes, keepdim=bool(keepdim)))
+    return MinMax(*aminmax_operator(input, axes=axes, keepdim=as_bool("aminmax", keepdim)))

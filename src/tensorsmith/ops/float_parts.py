@@ -81,4 +81,4 @@ def hash_tensor(input: Tensor, dim: Dim = (), *, keepdim: bool = False, mode: in
     bits = values.astype(np.float64).view(np.uint64) if input.dtype.kind == "f" else values.astype(np.int64).view(np.uint64)
     for axis in axes:
         bits = np.bitwise_xor.reduce(bits, axis=axis, keepdims=True)
-    return copy_array(np.ascontiguousarray(bits.reshape(result_shape(bits.shape, axes, bool(keepdim)))))
+    return copy_array(bits.reshape(result_shape(bits.shape, axes, bool(keepdim))))

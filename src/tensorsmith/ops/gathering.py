@@ -135,7 +135,12 @@ def guarded(
     try:
         return run()
     except IndexError:
-        raise out_of_range(name, x, (axis,), (index,), negative) from None
+        found = out_of_range(name, x, (axis,), (index,), negative)
+        raise (RuntimeError(str(found)) if name.startswith(_RUNTIME) else found) from None
+
+
+# PyTorch's class of error for a position outside its axis is not the same everywhere.
+_RUNTIME = ("gather", "scatter", "index_add", "take_along_dim")
 
 
 # --- one position an element ------------------------------------------------------------------------------------------
@@ -234,7 +239,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:  # noqa: A00
         entry = FAST.get((index_select_operator, input.layout, index.layout, ("axis", dim)))
     except AttributeError:
         entry = None
-    if entry is not None:
+    if entry is not None and dim.__class__ is int:
         return guarded("index_select", lambda: entry(input, index), input, dim, index)
     axis = normalise_axis(as_int("index_select", dim, "dim"), need_tensor("index_select", input).ndim)
     if index_dtype("index_select", index, True).ndim > 1:

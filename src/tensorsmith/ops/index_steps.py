@@ -114,7 +114,7 @@ def _as_index(value: Any) -> Any:
     try:
         return python_operator.index(value)
     except TypeError:
-        raise TypeError(
+        raise (TypeError if isinstance(value, str) else IndexError)(
             "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
             f"{type(value).__name__})"
         ) from None

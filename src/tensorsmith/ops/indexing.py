@@ -30,7 +30,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.creation import array_of, tensor
+from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.index_steps import SLICE, Step, basic_operator, basic_view, resolve
 from tensorsmith.ops.inplace import copy_, copy_operation, number_for
 from tensorsmith.ops.pointwise import as_operand
@@ -282,7 +282,9 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`: writes a number, or a tensor that broadcasts, in place. An error leaves the tensor unchanged."""
     operand = as_operand(value)
     if operand is None:
-        operand = tensor(value)
+        raise TypeError(
+            f"can't assign a {type(value).__name__} to a {type_name(self.dtype)} tensor; make it one with ts.tensor(...)"
+        )
     if isinstance(index, Tensor) and index.dtype is bool_ and _is_single(operand) and _mask_fits(index, self):
         from tensorsmith.ops.selecting import masked_fill_
 

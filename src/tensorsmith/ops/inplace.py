@@ -1,4 +1,4 @@
-"""Copying and filling in place: `copy_`, `fill_`, `zero_`, and how `out=` is written."""
+"""Copying and filling in place: `copy_`, `fill_`, `zero_`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import layout_of
 from tensorsmith.eager.dispatch import FAST
-from tensorsmith.eager.inplace import InplaceOperation, check_result
+from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.host_data import check_fits
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, method
-from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, make_view, need_memory
 
 
@@ -102,26 +101,6 @@ def set_to(self: Tensor, other: Tensor) -> Tensor:
     need_memory("set_", self, other)
     self.storage, self.ptr, self.layout = other.storage, other.ptr, other.layout.with_tracking(self.layout.tracked)
     return self
-
-
-def copy_result(name: str, out: Any, result: Tensor) -> None:
-    """Write a result over `out`, which is resized where its shape differs."""
-    if not isinstance(out, Tensor):
-        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    if out.layout.tracked or result.layout.tracked:
-        raise RuntimeError(
-            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
-            "requires grad."
-        )
-    if out.layout.shape != result.layout.shape:
-        need_memory(f"{name}: resizing out", out)
-        layout = layout_of(out.layout.dtype, result.layout.shape)
-        if layout.nbytes > out.storage.nbytes - (out.ptr - out.storage.ptr):
-            out.storage = Storage(layout.nbytes)
-            out.ptr = out.storage.ptr
-        out.layout = layout
-    check_result(name, result.layout.dtype, result.layout.shape, out.layout)
-    copy_operation(out, result)
 
 
 inplace_method("fill", fill_)

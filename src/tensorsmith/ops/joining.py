@@ -37,7 +37,7 @@ stack_operator = Operator("stack", _stack, fresh=True)
 def _known(operator: Operator, tensors: Any, dim: Any) -> Any:
     """The entry of a call seen before, with an axis counted from 0."""
     try:
-        return FAST.get((operator, *[x.layout for x in tensors], ("axis", dim)))
+        return FAST.get((operator, *[x.layout for x in tensors], ("axis", dim))) if dim.__class__ is int else None
     except (AttributeError, TypeError):
         return None
 

@@ -78,7 +78,7 @@ def _linear_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Seq
 LINEAR = Operator("linear", _linear, _linear_gradient)
 
 
-@public("linear", namespace="nn.functional", method=False)
+@public("linear", namespace="nn.functional", method=False, out=True)
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002 - PyTorch's name
     """x W^T + b.
 

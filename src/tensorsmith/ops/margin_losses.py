@@ -330,6 +330,8 @@ def multi_margin_loss(
     rows = shape[0] if len(shape) == 2 else 1
     if target.ndim > 1 or target.numel() != rows:
         raise RuntimeError(f"inconsistent target size, expected {rows} but got {list(target.layout.shape)}")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError("weight must be one-dimensional")
     if target.dtype is not int64:
         raise RuntimeError(f"expected scalar type Long but found {type_name(target.dtype)}")
     if weight is not None:

@@ -10,7 +10,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.raw_keys import find, run
+from tensorsmith.ops.raw_keys import as_bool, exact, find, run
 from tensorsmith.ops.reduction_steps import (
     Axes,
     Dim,
@@ -113,7 +113,7 @@ def _moment(name: str, operator: Operator) -> Any:
     ) -> Any:  # fmt: skip
         raw = (dim if dim.__class__ is not bool else ("unbiased", dim), unbiased, keepdim, correction)
         entry = find((operator, need_tensor(name, input).layout, *raw))
-        if entry is not None:
+        if entry is not None and (dim.__class__ is bool or exact(dim)) and keepdim.__class__ is bool:
             return entry(input)
         if input.dtype.kind not in "fc":
             raise RuntimeError("std and var only support floating point and complex dtypes")
@@ -124,7 +124,7 @@ def _moment(name: str, operator: Operator) -> Any:
                 raise TypeError(f"{name}(): give either unbiased or correction, not both")
             correction = 1 if unbiased else 0
         amount = float(1 if correction is None else correction)
-        attrs = {"axes": normalised(input, dim), "correction": amount, "keepdim": bool(keepdim)}
+        attrs = {"axes": normalised(input, dim), "correction": amount, "keepdim": as_bool(name, keepdim)}
         return run(operator, input, raw, attrs)
 
     function.__name__ = function.__qualname__ = name
@@ -205,7 +205,7 @@ def vector_norm_of(x: Tensor, order: float, dim: Dim, keepdim: bool, dtype: DTyp
             f"linalg.vector_norm cannot compute the {order} norm on an empty tensor because the operation does not have an "
             "identity"
         )
-    return norm_operator(x, axes=axes, keepdim=bool(keepdim), order=float(order))
+    return norm_operator(x, axes=axes, keepdim=as_bool("vector_norm_of", keepdim), order=float(order))
 
 
 def _vector_norm(

@@ -76,7 +76,7 @@ def empty_permuted(
     requires_grad: bool = False, layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Uninitialised memory whose axes lie in the order `physical_layout`, outermost first."""
-    shape = shape_of("empty_permuted", tuple(size))
+    shape = shape_of("empty_permuted", (size,))
     if sorted(physical_layout) != list(range(len(shape))):
         raise RuntimeError(
             "Number of dimensions in size does not match the length of the physical_layout, or a dim is repeated: "
@@ -88,6 +88,7 @@ def empty_permuted(
 
 
 @public("creation", method=False)
+@creation.accepts_out
 def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, out: Tensor | None = None, layout: Any = None,

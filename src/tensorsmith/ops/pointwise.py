@@ -17,6 +17,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.host_data import check_fits
+from tensorsmith.ops.numbers_allowed import check_numbers
 from tensorsmith.ops.registry import TABLE as PUBLIC, inplace_method, need_tensor, public
 from tensorsmith.scalar.table import TABLE, Fn, Row, Typing
 from tensorsmith.tensor.tensor import Tensor
@@ -127,6 +128,8 @@ def _slow_binary(operator: Operator, a: Any, b: Any, symbol: bool) -> Any:
             return NotImplemented
         which, value = ("other", b) if y is None else ("input", a)
         raise TypeError(f"{operator.name}(): argument '{which}' must be Tensor or Number, not {type(value).__name__}")
+    if not symbol:
+        check_numbers(operator.name, x, y)
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         from tensorsmith.ops.creation import tensor
 
@@ -176,13 +179,14 @@ def _binary(fn: Fn, reflected_name: str | None = None) -> None:
     public("pointwise", name=row.name, out=True, differentiable=_differentiable(row))(function)
     setattr(Tensor, row.name, function)
     if row.arity == 2:  # the result of a comparison is written as 0 or 1
-        inplace_method(row.name, lambda self, other: inplace(self, _operand(row.name, other)))
+        inplace_method(row.name, lambda self, other: inplace(self, _operand(row.name, self, other)))
 
 
-def _operand(name: str, value: Any, argument: str = "other") -> Any:
+def _operand(name: str, self: Any, value: Any, argument: str = "other") -> Any:
     found = as_operand(value)
     if found is None:
         raise TypeError(f"{name}(): argument '{argument}' must be Tensor or Number, not {type(value).__name__}")
+    check_numbers(name, self, found)
     return found
 
 
@@ -292,7 +296,7 @@ def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
             except AttributeError:
                 entry = None
             return entry(input, other) if entry is not None else _slow_binary(plain, input, other, False)
-        first, second = _operand(name, input, "input"), _operand(name, other)
+        first, second = _operand(name, other, input, "input"), _operand(name, input, other)
         if not isinstance(first, Tensor) and not isinstance(second, Tensor):
             need_tensor(name, input)
         return call(scaled, (first, second, _alpha(name, first, second, alpha)), {})
@@ -301,8 +305,8 @@ def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
         kind = other.__class__
         if alpha.__class__ is int and alpha == 1:
             entry = FAST.get((plain_, self.layout, kind if kind in NUMBERS else getattr(other, "layout", None)))
-            return entry(self, other) if entry is not None else plain_(self, _operand(name, other))
-        second = _operand(name, other)
+            return entry(self, other) if entry is not None else plain_(self, _operand(name, self, other))
+        second = _operand(name, self, other)
         return scaled_(self, second, _alpha(name, self, second, alpha))
 
     _document(function, fn, "input, other, *, alpha=1")
@@ -311,6 +315,53 @@ def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
     inplace_method(name, function_)
 
 
+def _check_power(x: Any, exponent: Any) -> None:
+    """Refuse 1 / 2**n of integers."""
+    if exponent.__class__ is int and -(1 << 63) <= exponent < 0 and isinstance(x, Tensor) and x.layout.dtype.kind in "iub":
+        raise RuntimeError(
+            f"Integers to negative integer powers are not allowed: {x.layout.dtype.name} ** {exponent}; use a float exponent"
+        )
+
+
+def _power(input: Tensor, exponent: Any) -> Tensor:  # noqa: A002
+    operator, kind = OPERATORS[Fn.POW], exponent.__class__
+    if kind is int and exponent < 0:
+        _check_power(input, exponent)
+    try:
+        entry = FAST.get((operator, input.layout, kind if kind in NUMBERS else exponent.layout))
+    except AttributeError:
+        entry = None
+    return entry(input, exponent) if entry is not None else _slow_binary(operator, input, exponent, False)
+
+
+def _power_symbol(self: Tensor, exponent: Any) -> Any:
+    kind = exponent.__class__
+    if kind not in NUMBERS:
+        try:
+            kind = exponent.layout
+        except AttributeError:
+            return _slow_binary(OPERATORS[Fn.POW], self, exponent, True)
+    elif kind is int and exponent < 0:
+        _check_power(self, exponent)
+    entry = FAST.get((OPERATORS[Fn.POW], self.layout, kind))
+    return entry(self, exponent) if entry is not None else _slow_binary(OPERATORS[Fn.POW], self, exponent, True)
+
+
+def _power_in_place(self: Tensor, exponent: Any) -> Any:
+    _check_power(self, exponent)
+    operand = as_operand(exponent)
+    return NotImplemented if operand is None else _pow_(self, operand)
+
+
+def _power_method_in_place(self: Tensor, exponent: Any) -> Tensor:
+    _check_power(self, exponent)
+    return _pow_(self, _operand("pow_", self, exponent))
+
+
+_pow_ = InplaceOperation(OPERATORS[Fn.POW])
+_document(_power, Fn.POW, "input, exponent")
+public("pointwise", out=True)(_power)
+inplace_method("pow", _power_method_in_place)
 _with_alpha(Fn.ADD, _add_alpha, _add_alpha_)
 _with_alpha(Fn.SUB, _sub_alpha, _sub_alpha_)
 
@@ -320,15 +371,23 @@ _SYMBOLS: dict[str, Fn] = {
     "rshift": Fn.RIGHT_SHIFT,
 }  # fmt: skip
 for _symbol, _fn in _SYMBOLS.items():
-    setattr(Tensor, f"__{_symbol}__", symbol_method(OPERATORS[_fn]))
+    setattr(Tensor, f"__{_symbol}__", symbol_method(OPERATORS[_fn]) if _fn is not Fn.POW else _power_symbol)
     setattr(Tensor, f"__r{_symbol}__", symbol_method(OPERATORS[_fn], reflected=True))
-    setattr(Tensor, f"__i{_symbol}__", inplace_symbol(OPERATORS[_fn]))
+    setattr(Tensor, f"__i{_symbol}__", inplace_symbol(OPERATORS[_fn]) if _fn is not Fn.POW else _power_in_place)
 for _symbol, _fn in {"eq": Fn.EQ, "ne": Fn.NE, "lt": Fn.LT, "le": Fn.LE, "gt": Fn.GT, "ge": Fn.GE}.items():
     setattr(Tensor, f"__{_symbol}__", symbol_method(OPERATORS[_fn]))
 Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
 Tensor.__neg__ = Tensor.neg  # type: ignore[method-assign]
 Tensor.__abs__ = Tensor.abs  # type: ignore[method-assign]
-Tensor.__invert__ = Tensor.bitwise_not  # type: ignore[method-assign]
+
+
+def _invert(self: Tensor) -> Tensor:
+    if self.layout.dtype.kind in "fc":
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return self.bitwise_not()  # type: ignore[attr-defined]
+
+
+Tensor.__invert__ = _invert  # type: ignore[method-assign]
 Tensor.__pos__ = lambda self: self  # type: ignore[method-assign]
 for _name, _alias in {
     "abs": "absolute", "neg": "negative", "mul": "multiply", "div": "divide", "asin": "arcsin", "acos": "arccos",

@@ -16,6 +16,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ir.rules import float_result
+from tensorsmith.ops.numbers_allowed import check_numbers
 from tensorsmith.ops.pointwise import OPERATORS, as_operand
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import Fn
@@ -184,6 +185,7 @@ def _division(mode: str | None) -> Operator:
 def two_operands(name: str, a: Any, b: Any) -> tuple[Any, Any]:
     """Two operands of which one at least is a tensor."""
     x, y = number_or_tensor(name, a, "input"), number_or_tensor(name, b)
+    check_numbers(name, x, y)
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         from tensorsmith.ops.creation import tensor
 
@@ -289,7 +291,7 @@ def binary(
         public("pointwise", name=name, namespace=each, method=False, out=True)(function)
     if inplace and method:
         operation = InplaceOperation(operator)
-        inplace_method(name, lambda self, other: operation(self, number_or_tensor(name, other)))
+        inplace_method(name, lambda self, other: operation(*two_operands(name, self, other)))
     return operator
 
 

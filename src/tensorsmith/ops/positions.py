@@ -7,22 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import DType, bool_, int32, int64, promote_operands
+from tensorsmith.core.dtypes import DType, bool_, int32, int64, promote_operands, type_name
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import check_device, copy_array
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.indexing import pick
+from tensorsmith.ops.raw_keys import as_bool
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.tensor.tensor import Tensor
 
 
-@public("indexing", kind="library", differentiable=False)
+@public("indexing", kind="library", differentiable=False, out=True)
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:  # noqa: A002
     """Positions of the elements that are not zero: one row a position, or with `as_tuple` one tensor an axis."""
     values = host(need_tensor("nonzero", input), "nonzero")
-    if as_tuple:
+    if as_bool("nonzero", as_tuple, "as_tuple"):
         found = np.nonzero(values if values.ndim else values.reshape(1))
         return tuple(copy_array(p.astype(np.int64)) for p in found)
     if not values.ndim:
@@ -55,6 +56,8 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:  # noqa: A002
     """How often each non-negative int occurs, or the sum of its weights."""
     x = need_tensor("bincount", input)
+    if x.dtype.kind not in "iu":
+        raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{type_name(x.dtype)}'")
     if x.ndim != 1 or x.dtype.kind not in "iu" or (x.layout.numel and int(host(x, "bincount").min()) < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if minlength < 0:
@@ -100,6 +103,9 @@ searchsorted_operator = Operator("searchsorted", _searchsorted)
 
 
 def _search(name: str, sequence: Tensor, values: Any, right: bool, out_int32: bool) -> Tensor:
+    right = as_bool(name, right, "right")
+    if sequence.dtype is bool_ or (isinstance(values, Tensor) and values.dtype is bool_):
+        raise NotImplementedError(f"\"{name}_out_cpu\" not implemented for 'Bool'")
     number = not isinstance(values, Tensor)
     if number:
         from tensorsmith.ops.creation import tensor

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
-from tensorsmith.core.dtypes import DType, get_default_dtype, int64, real_dtype
+from tensorsmith.core.dtypes import DType, get_default_dtype, int64, real_dtype, type_name
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.ops.complex_numbers import view_as_complex, view_as_real
-from tensorsmith.ops.creation import array_of, check_device, copy_array, shape_of
+from tensorsmith.ops.creation import accepts_out, array_of, check_device, copy_array, shape_of
+from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
@@ -246,7 +247,7 @@ def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
 def _floating(name: str, dtype: DType | None) -> DType:
     dtype = dtype or get_default_dtype()
     if dtype.kind != "f":
-        raise RuntimeError(f"\"{name}\" not implemented for '{dtype.name}': it makes floating-point numbers")
+        raise NotImplementedError(f"\"{name}\" not implemented for '{dtype.name}': it makes floating-point numbers")
     return dtype
 
 
@@ -256,6 +257,7 @@ def _of_parts(make: Any, shape: tuple[int, ...], dtype: DType, generator: Genera
 
 
 @public("random", method=False, differentiable=False)
+@accepts_out
 def rand(
     *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, out: Tensor | None = None,
@@ -270,6 +272,7 @@ def rand(
 
 
 @public("random", method=False, differentiable=False)
+@accepts_out
 def randn(
     *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, out: Tensor | None = None,
@@ -284,6 +287,7 @@ def randn(
 
 
 @public("random", method=False, differentiable=False)
+@accepts_out
 def randint(
     low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None, dtype: DType | None = None,
     device: Any = None, requires_grad: bool = False, out: Tensor | None = None,
@@ -298,18 +302,20 @@ def randint(
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if not isinstance(size, tuple | list):
         raise TypeError(f"randint(): argument 'size' must be tuple of ints, not {type(size).__name__}")
-    shape = shape_of("randint", tuple(size))
+    shape = shape_of("randint", (size,))
     key, offset = draw(math.prod(shape) * 2, generator)
     return _finish(_randint(key, offset, int(low), int(high), shape=shape, dtype=dtype or int64), requires_grad)
 
 
 @public("random", method=False, kind="library", differentiable=False)
+@accepts_out
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """A random permutation of 0 ... n-1: the order that sorts random words."""
     check_device(device)
+    n = as_int("randperm", n, "n")
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     words = randint(0, 1 << 62, (n,), generator=generator)
@@ -436,7 +442,7 @@ def random_(self: Tensor, *args: int, generator: Generator | None = None) -> Ten
 inplace_method("random", random_)
 
 
-@public("random", method=True, differentiable=False)
+@public("random", method=True, differentiable=False, out=True)
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:  # noqa: A002
     """1 with the probability that `input` holds (or `p`), else 0."""
     source = need_tensor("bernoulli", input)
@@ -449,6 +455,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 
 
 @public("random", method=False, differentiable=False)
+@accepts_out
 def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: DType | None = None,
     device: Any = None, requires_grad: bool = False, out: Tensor | None = None, layout: Any = None,
@@ -458,15 +465,19 @@ def normal(
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         if std < 0.0:
             raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-        sample = randn(*(tuple(size) if size is not None else ()), generator=generator, dtype=dtype, device=device)
+        sample = randn(tuple(size) if size is not None else (), generator=generator, dtype=dtype, device=device)
         return _finish(sample * float(std) + float(mean), requires_grad)
+    if not isinstance(std, Tensor) and std < 0.0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if isinstance(std, Tensor) and std.layout.numel and float(array_of(std.detach()).min()) < 0.0:
+        raise RuntimeError("normal expects all elements of std >= 0.0")
     shape = (mean * 0 + std * 0).layout.shape
     source = mean if isinstance(mean, Tensor) else std
-    sample = randn(*shape, generator=generator, dtype=dtype or source.dtype)
+    sample = randn(shape, generator=generator, dtype=dtype or source.dtype)
     return sample * std + mean
 
 
-@public("random", method=True, kind="library", differentiable=False)
+@public("random", method=True, kind="library", differentiable=False, out=True)
 def multinomial(
     input: Tensor,
     num_samples: int,
@@ -476,6 +487,8 @@ def multinomial(
 ) -> Tensor:
     """Indices drawn with the probabilities that the rows of `input` are proportional to."""
     source = need_tensor("multinomial", input)
+    if not source.dtype.is_floating_point:
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {type_name(source.dtype)}")
     if source.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if num_samples <= 0:

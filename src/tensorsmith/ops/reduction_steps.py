@@ -68,6 +68,8 @@ def count_of(shape: tuple[int, ...], axes: Axes) -> int:
 
 def normalised(x: Tensor, dim: Dim) -> Axes:
     """Distinct axes counted from 0."""
+    if x.ndim > 64:
+        raise RuntimeError(f"only tensors with up to 64 dims are supported, got {x.ndim}")
     if dim is None or (dim.__class__ is tuple and not dim):
         return tuple(range(x.ndim))
     return normalise_axes(as_ints("reduction", dim, "dim"), x.ndim)

@@ -13,7 +13,7 @@ from tensorsmith.eager.dispatch import FAST
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.raw_keys import as_int, find, run
+from tensorsmith.ops.raw_keys import as_bool, as_int, exact, find, run
 from tensorsmith.ops.reduction_steps import (
     Axes,
     Dim,
@@ -92,9 +92,9 @@ def sum_(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType 
     except (AttributeError, TypeError):
         need_tensor("sum", input)
         entry = None
-    if entry is not None:
+    if entry is not None and (dim.__class__ is int or exact(dim)) and keepdim.__class__ is bool:
         return entry(input)
-    attrs = {"axes": normalised(input, dim), "keepdim": bool(keepdim), "dtype": dtype}
+    attrs = {"axes": normalised(input, dim), "keepdim": as_bool("sum", keepdim), "dtype": dtype}
     return run(sum_operator, input, (dim, keepdim, dtype), attrs)
 
 
@@ -106,10 +106,10 @@ def mean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType 
     except (AttributeError, TypeError):
         need_tensor("mean", input)
         entry = None
-    if entry is not None:
+    if entry is not None and (dim.__class__ is int or exact(dim)) and keepdim.__class__ is bool:
         return entry(input)
     floating_only("mean", input, dtype)
-    attrs = {"axes": normalised(input, dim), "keepdim": bool(keepdim), "dtype": dtype}
+    attrs = {"axes": normalised(input, dim), "keepdim": as_bool("mean", keepdim), "dtype": dtype}
     return run(mean_operator, input, (dim, keepdim, dtype), attrs)
 
 
@@ -117,16 +117,16 @@ def mean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType 
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Product of all elements or over one axis. The product of nothing is 1; gradients are right through zeros."""
     entry = find((prod_operator, need_tensor("prod", input).layout, dim, keepdim, dtype))
-    if entry is not None:
+    if entry is not None and exact(dim) and keepdim.__class__ is bool:
         return entry(input)
     axes = normalised(input, None if dim is None else as_int("prod", dim, "dim"))
-    return run(prod_operator, input, (dim, keepdim, dtype), {"axes": axes, "keepdim": bool(keepdim), "dtype": dtype})
+    return run(prod_operator, input, (dim, keepdim, dtype), {"axes": axes, "keepdim": as_bool("prod", keepdim), "dtype": dtype})
 
 
 @public("reductions", out=True)
 def nansum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Sum over axes with NaN counted as 0."""
-    attrs = {"axes": normalised(need_tensor("nansum", input), dim), "keepdim": bool(keepdim), "dtype": dtype}
+    attrs = {"axes": normalised(need_tensor("nansum", input), dim), "keepdim": as_bool("nansum", keepdim), "dtype": dtype}
     return nansum_operator(input, **attrs)
 
 
@@ -135,7 +135,7 @@ def nanmean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DTy
     """Mean over axes of the values that are not NaN."""
     floating_only("nanmean", need_tensor("nanmean", input), None)
     floating_only("nanmean", input, dtype)
-    return nanmean_operator(input, axes=normalised(input, dim), keepdim=bool(keepdim), dtype=dtype)
+    return nanmean_operator(input, axes=normalised(input, dim), keepdim=as_bool("nanmean", keepdim), dtype=dtype)
 
 
 @public("reductions", differentiable=False)
@@ -167,9 +167,9 @@ any_operator = Operator("any", _truth("max"))
 def all_(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:  # noqa: A002
     """Whether every element is non-zero; true over nothing."""
     entry = find((all_operator, need_tensor("all", input).layout, dim, keepdim))
-    if entry is not None:
+    if entry is not None and exact(dim) and keepdim.__class__ is bool:
         return entry(input)
-    attrs = {"axes": normalised(input, dim), "keepdim": bool(keepdim)}
+    attrs = {"axes": normalised(input, dim), "keepdim": as_bool("all", keepdim)}
     return run(all_operator, input, (dim, keepdim), attrs)
 
 
@@ -177,9 +177,9 @@ def all_(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:  # no
 def any_(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:  # noqa: A002
     """Whether some element is non-zero; false over nothing."""
     entry = find((any_operator, need_tensor("any", input).layout, dim, keepdim))
-    if entry is not None:
+    if entry is not None and exact(dim) and keepdim.__class__ is bool:
         return entry(input)
-    attrs = {"axes": normalised(input, dim), "keepdim": bool(keepdim)}
+    attrs = {"axes": normalised(input, dim), "keepdim": as_bool("any", keepdim)}
     return run(any_operator, input, (dim, keepdim), attrs)
 
 
@@ -211,4 +211,4 @@ logsumexp_operator = Operator("logsumexp", _logsumexp, vjp=_logsumexp_vjp)
 def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:  # noqa: A002
     """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
     x = as_floating(need_tensor("logsumexp", input))
-    return logsumexp_operator(x, axes=normalised(x, dim), keepdim=bool(keepdim))
+    return logsumexp_operator(x, axes=normalised(x, dim), keepdim=as_bool("logsumexp", keepdim))

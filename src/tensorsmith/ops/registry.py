@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tensorsmith.core.dtypes import as_dtype
 from tensorsmith.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,14 +54,15 @@ def public(
 
     def enter(function: F) -> F:
         public_name = name or function.__name__.rstrip("_")
-        wrapped: Any = _with_out(function, public_name) if out else _with_numpy_names(function)
         key = f"{namespace}.{public_name}" if namespace else public_name
+        renamed = _with_other_names(function)
+        wrapped: Any = _with_out(function, key) if out else renamed
         TABLE[key] = Public(
             public_name, wrapped, family, namespace, method, False, kind, differentiable, tuple(aliases)
         )
         if method:
             for each in (public_name, *aliases):
-                setattr(Tensor, each, wrapped)
+                setattr(Tensor, each, renamed)  # methods take no `out`
         return wrapped
 
     return enter
@@ -90,11 +92,16 @@ def _with_out(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         if not kwargs:
             return function(*args)
         out = kwargs.pop("out", None)
-        result = function(*args, **(_pytorch_names(kwargs) if renamed else kwargs))
-        return result if out is None else write_out(name, result, out)
+        if renamed:
+            kwargs = _pytorch_names(kwargs)
+        if out is None:
+            return function(*args, **kwargs)
+        from tensorsmith.ops.out import run_into
+
+        return run_into(name, function, args, kwargs, out)
 
     signature = inspect.signature(function)
-    renamed = "dim" in signature.parameters
+    renamed = not {"dim", "dtype"}.isdisjoint(signature.parameters)
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     parameters.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None))
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -105,7 +112,9 @@ _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def _pytorch_names(keywords: dict[str, Any]) -> dict[str, Any]:
-    """NumPy's names of `dim` and `keepdim`, which PyTorch takes too, as its own."""
+    """NumPy's names of `dim` and `keepdim`, which PyTorch takes too, as its own; and Python's float as a dtype."""
+    if "dtype" in keywords:
+        keywords["dtype"] = as_dtype(keywords["dtype"])
     for theirs, ours in _NUMPY_NAMES.items():
         if theirs in keywords:
             if ours in keywords:
@@ -114,13 +123,13 @@ def _pytorch_names(keywords: dict[str, Any]) -> dict[str, Any]:
     return keywords
 
 
-def _with_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that has `dim` also takes `axis` (and `keepdims`)."""
+def _with_other_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that has `dim` also takes `axis` (and `keepdims`), one that has `dtype` also Python's classes of numbers."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return function
-    if "dim" not in parameters or "axis" in parameters:
+    if {"dim", "dtype"}.isdisjoint(parameters) or "axis" in parameters or hasattr(function, "converts_dtype"):
         return function
 
     @functools.wraps(function)
@@ -128,20 +137,6 @@ def _with_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **_pytorch_names(kwargs)) if kwargs else function(*args)
 
     return wrapped
-
-
-def write_out(name: str, result: Any, out: Any) -> Any:
-    """Write results over the tensors given as `out=`, resizing them where their shape differs, as PyTorch does."""
-    if isinstance(result, tuple):
-        if not isinstance(out, tuple | list) or len(out) != len(result):
-            raise TypeError(f"{name}(): out= must be a tuple of {len(result)} tensors")
-        for each, target in zip(result, out):
-            write_out(name, each, target)
-        return out
-    from tensorsmith.ops.inplace import copy_result
-
-    copy_result(name, out, result)
-    return out
 
 
 def namespace(prefix: str) -> dict[str, Callable[..., Any]]:

@@ -76,6 +76,8 @@ def _check_fill(name: str, x: Tensor, mask: Any, value: Any) -> Any:
             raise RuntimeError(
                 f"{name} only supports a 0-dimensional value tensor, but got tensor with {operand.ndim} dimension(s)."
             )
+        if operand.dtype.kind == "c" and x.dtype.kind != "c":
+            raise RuntimeError(f"{name}(): a complex value cannot be converted to type {c_name(x.dtype)} without overflow")
         return operand
     check_fits(name, operand, x.dtype)
     real = operand.real
@@ -197,7 +199,7 @@ lerp_operator = Operator("lerp", _lerp, vjp=_lerp_vjp, pointwise=True)
 def _three(fn: Fn) -> Callable[..., Node]:
     def build_three(x: Node, a: Node, b: Node, value: Any) -> Node:
         dtype = build.promote([x, a, b])
-        if dtype.kind == "b":
+        if x.dtype.kind == a.dtype.kind == b.dtype.kind == "b":
             raise NotImplementedError(f"\"addc{TABLE[fn].name}_cpu_out\" not implemented for 'Bool'")
         work = compute_dtype(dtype)
         x, a, b, value = (build.cast(v, work, x.graph) for v in (x, a, b, value))
@@ -215,6 +217,8 @@ def _check_lerp(name: str, start: Tensor, end: Tensor, weight: Any) -> Any:
     need_tensor(name, start)
     if need_tensor(name, end, "end", 2).dtype is not start.dtype:
         raise RuntimeError(f"expected dtype {c_name(start.dtype)} for `end` but got dtype {c_name(end.dtype)}")
+    if start.dtype.kind not in "fc":
+        raise NotImplementedError(f"\"lerp_kernel_scalar\" not implemented for '{type_name(start.dtype)}'")
     found = _operand(name, weight, "weight")
     if isinstance(found, Tensor):
         if found.dtype is not start.dtype and found.ndim:
@@ -246,6 +250,8 @@ def _with_value(name: str, operator: Operator, formula: str) -> Any:
         operands_are_whole = all(v.dtype.kind in "iub" for v in operands)
         if value.__class__ is float and operands_are_whole and name == "addcdiv":
             raise RuntimeError("For integral input tensors, argument value must not be a floating point number.")
+        if x.dtype.kind == a.dtype.kind == b.dtype.kind == "b":
+            raise NotImplementedError(f"\"{name}_cpu_out\" not implemented for 'Bool'")
         if name == "addcdiv" and a.dtype.kind in "iub" and b.dtype.kind in "iub":
             raise RuntimeError(
                 "Integer division with addcdiv is no longer supported; use (input + value * trunc(tensor1 / tensor2))"

@@ -18,6 +18,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import axis_of, need_floating
+from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
@@ -110,15 +111,14 @@ def _run(operator: Operator, input: Tensor, dim: int | None, dtype: DType | None
     except AttributeError:
         need_tensor(operator.name, input)
         raise
-    if entry is not None:
+    if entry is not None and dim.__class__ is int:
         return entry(input)
-    if dim is None:
-        dim = _implicit_dim(input.ndim)
+    dim = _implicit_dim(input.ndim) if dim is None else as_int(operator.name, dim, "dim")
     axis_of(dim, input.ndim)
     return call(operator, (input,), {"dim": dim, "dtype": dtype})
 
 
-@public("softmax")
+@public("softmax", out=True)
 def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002 - PyTorch's name
     """e**x along dim, divided by its sum.
 
@@ -128,7 +128,7 @@ def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # n
     return _run(SOFTMAX, input, dim, dtype)
 
 
-@public("softmax")
+@public("softmax", out=True)
 def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
     return _run(LOG_SOFTMAX, input, dim, dtype)

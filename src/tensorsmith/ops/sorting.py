@@ -19,7 +19,7 @@ from tensorsmith.ops.checks import refuse_complex
 from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.extremes import shared
 from tensorsmith.ops.index_steps import from_host, host
-from tensorsmith.ops.raw_keys import as_int
+from tensorsmith.ops.raw_keys import as_bool, as_int
 from tensorsmith.ops.reduction_steps import ValuesIndices, at_index
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.scalar.table import Fn
@@ -153,7 +153,7 @@ def msort(input: Tensor) -> Tensor:  # noqa: A002
     return sort(input, 0).values
 
 
-@public("sorting", kind="library")
+@public("sorting", kind="library", out=True)
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:  # noqa: A002
     """The k largest (or smallest) elements along an axis, in order, and where they were."""
     axis = normalise_axis(as_int("topk", dim, "dim"), need_tensor("topk", input).ndim)
@@ -165,7 +165,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return ValuesIndices(*topk_operator(input, k=count, axis=axis, largest=bool(largest)))
 
 
-@public("sorting", kind="library")
+@public("sorting", kind="library", out=True)
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:  # noqa: A002
     """The k-th smallest element along an axis (k counts from 1), and where it was."""
     axis = normalise_axis(as_int("kthvalue", dim, "dim"), need_tensor("kthvalue", input).ndim)
@@ -174,7 +174,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
         raise IndexError(f"kthvalue(): Expected reduction dim {axis} to have non-zero size.")
     if not 1 <= as_int("kthvalue", k, "k") <= extent:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {axis}")
-    return ValuesIndices(*kthvalue_operator(input, k=int(k), axis=axis, keepdim=bool(keepdim)))
+    return ValuesIndices(*kthvalue_operator(input, k=int(k), axis=axis, keepdim=as_bool("kthvalue", keepdim)))
 
 
 def _medians(name: str, skip_nan: bool, what: str) -> None:
@@ -185,7 +185,7 @@ def _medians(name: str, skip_nan: bool, what: str) -> None:
         axis = normalise_axis(as_int(name, dim, "dim"), input.ndim)
         if input.ndim and input.layout.shape[axis] == 0:
             raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
-        return ValuesIndices(*median_operator(input, axis=axis, keepdim=bool(keepdim), skip_nan=skip_nan))
+        return ValuesIndices(*median_operator(input, axis=axis, keepdim=as_bool(name, keepdim), skip_nan=skip_nan))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = what
@@ -196,7 +196,7 @@ _medians("median", False, "The lower median of all, or along an axis with its pl
 _medians("nanmedian", True, "The lower median of the values that are not NaN, of all or along an axis with its place.")
 
 
-@public("sorting", kind="library")
+@public("sorting", kind="library", out=True)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:  # noqa: A002
     """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
     axis = normalise_axis(as_int("mode", dim, "dim"), need_tensor("mode", input).ndim)
@@ -274,7 +274,7 @@ def unique_consecutive(
     return results[0] if len(results) == 1 else tuple(results)
 
 
-@public("sorting", method=False, kind="library", differentiable=False)
+@public("sorting", method=False, kind="library", differentiable=False, out=True)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element occurs among the test elements; not for bool, whose values are two."""
     dtypes: tuple[list[DType], list[DType], list[DType]] = ([], [], [])  # with dimensions, zero-dim, numbers

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.core.shapes import normalise_axis
-from tensorsmith.ops.raw_keys import as_int, as_ints, find, run
+from tensorsmith.ops.raw_keys import as_int, as_ints, exact, find, run
 from tensorsmith.ops.registry import method, need_tensor, public
 from tensorsmith.ops.view_operators import (
     diagonal_operator,
@@ -34,6 +34,8 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:  # noqa:
     _need_axis("narrow", need_tensor("narrow", input))
     axis = normalise_axis(dim, input.ndim)
     extent = input.layout.shape[axis]
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
     first, count = as_int("narrow", start, "start"), as_int("narrow", length, "length")
     if count < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
@@ -85,10 +87,11 @@ def iterate(self: Tensor) -> Any:
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
     """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
     entry = find((split_operator, need_tensor("chunk", input).layout, "chunk", chunks, dim))
-    if entry is not None:
+    if entry is not None and chunks.__class__ is int and dim.__class__ is int:
         return entry(input)
     if not input.ndim:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    chunks = as_int("chunk", chunks, "chunks")
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     axis = normalise_axis(dim, input.ndim)
@@ -121,7 +124,7 @@ def _split(x: Tensor, sizes: tuple[int, ...], axis: int, raw: tuple[Any, ...]) -
 def split_any(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
     """Parts of a given size along an axis, or of the sizes given in a list, which must add up to the extent."""
     entry = find((split_operator, need_tensor("split", input).layout, "split", split_size_or_sections, dim))
-    if entry is not None:
+    if entry is not None and exact(split_size_or_sections) and dim.__class__ is int:
         return entry(input)
     if not input.ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")

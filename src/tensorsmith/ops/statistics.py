@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.core.dtypes import type_name, uint8
 from tensorsmith.core.shapes import normalise_axis
-from tensorsmith.ops.checks import refuse_complex
 from tensorsmith.ops.complex_numbers import complex, imag, real  # noqa: A004 - PyTorch's name
 from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.index_steps import from_host, host
@@ -22,7 +22,7 @@ from tensorsmith.tensor.tensor import Tensor
 # --- differences and areas --------------------------------------------------------------------------------------------
 
 
-@public("statistics", kind="composite")
+@public("statistics", kind="composite", out=True)
 def diff(
     input: Tensor,
     n: int = 1,
@@ -61,6 +61,8 @@ def _spacings(x: Tensor | None, dx: float, extent: int, axis: int, y: Tensor) ->
 
 
 def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    if y.dtype.kind == "b" or (x is not None and x.dtype.kind == "b"):
+        raise RuntimeError("trapezoid: received a bool input for `x` or `y`, but bool is not supported")
     axis = normalise_axis(dim, y.ndim)
     if "b" in (y.dtype.kind, x.dtype.kind if x is not None else ""):
         raise RuntimeError("trapezoid: received a bool input, but bool is not supported")
@@ -105,6 +107,12 @@ def cov(
     weights = None
     for which, w in (("fweights", fweights), ("aweights", aweights)):
         if w is not None:
+            if which == "fweights" and w.dtype.kind not in "iu":
+                raise RuntimeError(
+                    f"cov(): expected fweights to have integral dtype but got fweights with {type_name(w.dtype)} dtype"
+                )
+            if w.layout.numel and host(w.detach(), "cov").min() < 0:
+                raise RuntimeError(f"cov(): {which} cannot be negative")
             if w.layout.numel != count:
                 raise RuntimeError(
                     f"cov(): expected {which} to have the same numel as there are observations in the input but got "
@@ -208,7 +216,7 @@ def _quantiles(name: str, skip_nan: bool) -> None:
     function.__doc__ = (
         f"Quantiles q of all elements or along an axis{', without NaN' if skip_nan else '; NaN where there is one'}."
     )
-    public("statistics", kind="composite")(function)
+    public("statistics", kind="composite", out=True)(function)
 
 
 def _rounded(ranks: np.ndarray, interpolation: str) -> np.ndarray:
@@ -245,10 +253,12 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:  # noqa: A002
     return norm(input - need_tensor("dist", other, "other", 2), p)
 
 
-@public("statistics", kind="composite")
+@public("statistics", kind="composite", out=True)
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:  # noqa: A002
     """Slices of an axis whose p-norm is above maxnorm scaled down to it."""
-    axis = normalise_axis(dim, need_tensor("renorm", input).ndim)
+    if need_tensor("renorm", input).ndim < 2:
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
+    axis = normalise_axis(dim, input.ndim)
     if p <= 0:
         raise RuntimeError("renorm: non-positive norm not supported")
     if maxnorm < 0:
@@ -265,7 +275,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:  # noqa
 @public("statistics", kind="library", differentiable=False, out=True)
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
     """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
-    refuse_complex("histc", need_tensor("histc", input))
+    if need_tensor("histc", input).dtype.kind != "f":
+        raise NotImplementedError(f"\"histogram_cpu\" not implemented for '{type_name(input.dtype)}'")
     values = host(input, "histc")
     if bins <= 0:
         raise RuntimeError(f"bins must be > 0, but got {bins}")
@@ -290,6 +301,10 @@ def _gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order
         range(x.ndim) if dim is None else [normalise_axis(d, x.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
     )
     axes = list(axes)
+    if len(set(axes)) != len(axes):
+        raise RuntimeError(f"gradient: a dim appears multiple times in the list of dims {axes}")
+    if x.dtype is uint8:
+        raise RuntimeError("gradient does not support uint8 input")
     given = spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
     if len(given) != len(axes):
         raise RuntimeError(

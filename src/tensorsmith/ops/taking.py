@@ -99,7 +99,7 @@ def _put_operands(x: Tensor, index: Tensor, source: Tensor) -> None:
             f"put_(): self and source expected to have the same dtype, but got {x.dtype.name} and {source.dtype.name}"
         )
     if index.layout.numel != source.layout.numel:
-        raise RuntimeError(
+        raise IndexError(
             f"put_(): Expected source and index to have the same number of elements, but got source.numel() = "
             f"{source.layout.numel}, index.numel() = {index.layout.numel}"
         )

@@ -9,7 +9,7 @@ from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.dispatch import FAST, remember
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ops.complex_numbers import conj
-from tensorsmith.ops.raw_keys import as_int, as_ints, find, run
+from tensorsmith.ops.raw_keys import as_int, as_ints, exact, find, run
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.view_operators import (
     permute_operator,
@@ -31,7 +31,7 @@ def _exchange(operator: Operator, x: Tensor, a: int, b: int, raw: tuple) -> Tens
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:  # noqa: A002
     """Axes dim0 and dim1 exchanged."""
     entry = find((transpose_operator, need_tensor("transpose", input).layout, dim0, dim1))
-    if entry is not None:
+    if entry is not None and dim0.__class__ is int and dim1.__class__ is int:
         return entry(input)
     a, b = (normalise_axis(as_int("transpose", d, "dim"), input.ndim) for d in (dim0, dim1))
     return _exchange(transpose_operator, input, a, b, (dim0, dim1))
@@ -106,7 +106,11 @@ def permute(input: Tensor, *dims: Any) -> Tensor:  # noqa: A002
     except TypeError:
         entry = None
     if entry is not None:
-        return entry(input)
+        for d in dims:
+            if d.__class__ is not int and not exact(d):
+                break
+        else:
+            return entry(input)
     if not dims:
         raise TypeError("permute() missing 1 required positional arguments: \"dims\"")
     wanted = sizes_of("permute", dims)

@@ -26,7 +26,7 @@ def _copied(name: str, view: Callable[..., Any]) -> None:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name.removesuffix('_copy')}`, in new memory."
-    public("views", kind="composite", method=name in ("narrow_copy",))(function)
+    public("views", kind="composite", method=name in ("narrow_copy",), out=True)(function)
 
 
 def _slice(x: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor:
@@ -80,7 +80,7 @@ def _written(name: str, view: Callable[..., Tensor], what: str) -> None:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"A copy with {what} written over by src."
-    public("views", kind="composite")(function)
+    public("views", kind="composite", out=name == "slice_scatter")(function)
 
 
 _written("select_scatter", splitting.select, "one position of an axis")

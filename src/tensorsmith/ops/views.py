@@ -11,7 +11,7 @@ from tensorsmith.core.layout import layout_of
 from tensorsmith.core.shapes import broadcast_shapes, infer_size, normalise_axis
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.dispatch import FAST
-from tensorsmith.ops.raw_keys import as_int, as_ints, find, run
+from tensorsmith.ops.raw_keys import as_int, as_ints, exact, find, run
 from tensorsmith.ops.registry import method, need_tensor, public
 from tensorsmith.ops.view_operators import (
     expand_operator,
@@ -43,7 +43,11 @@ def view(self: Tensor, *shape: Any, dtype: DType | None = None) -> Tensor:
     except TypeError:
         entry = None
     if entry is not None:
-        return entry(self)
+        for n in shape:
+            if n.__class__ is not int and not exact(n):
+                break
+        else:
+            return entry(self)
     wanted = dtype if dtype is not None else shape[0] if len(shape) == 1 else None
     if isinstance(wanted, DType):
         return _as_dtype(self, wanted)
@@ -104,7 +108,11 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:  # noqa: A002
         need_tensor("reshape", input)
         raise
     if entry is not None:
-        return entry(input)
+        for n in shape:
+            if n.__class__ is not int and not exact(n):
+                break
+        else:
+            return entry(input)
     sizes = infer_size(sizes_of("reshape", shape), input.layout.numel)
     return run(reshape_operator, input, (shape,), {"shape": sizes})
 
@@ -119,10 +127,11 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # noqa: A002
     """Axes start_dim to end_dim joined to one; a zero-dim tensor becomes one axis. The tensor itself where nothing changes."""
     entry = find((reshape_operator, need_tensor("flatten", input).layout, "flatten", start_dim, end_dim))
-    if entry is not None:
+    if entry is not None and start_dim.__class__ is int and end_dim.__class__ is int:
         return entry(input)
     shape = input.layout.shape
-    first, last = normalise_axis(start_dim, len(shape)), normalise_axis(end_dim, len(shape))
+    first = normalise_axis(as_int("flatten", start_dim, "start_dim"), len(shape))
+    last = normalise_axis(as_int("flatten", end_dim, "end_dim"), len(shape))
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     if not shape:
@@ -148,7 +157,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:  # noqa:
     shape = need_tensor("unflatten", input).layout.shape
     if not shape:
         raise RuntimeError("unflatten: dimension specified as 0 but tensor has no dimensions")
-    axis = normalise_axis(dim, len(shape))
+    axis = normalise_axis(as_int("unflatten", dim, "dim"), len(shape))
     wanted = as_ints("unflatten", sizes, "sizes")
     if not wanted:
         raise RuntimeError("unflatten: sizes must be non-empty")
@@ -167,7 +176,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:  # noqa:
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:  # noqa: A002
     """Without the axes of extent 1, or without those of `dim` that have extent 1."""
     entry = find((squeeze_operator, need_tensor("squeeze", input).layout, dim))
-    if entry is not None:
+    if entry is not None and (dim.__class__ is int or exact(dim)):
         return entry(input)
     shape = input.layout.shape
     chosen = (
@@ -181,7 +190,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:  #
 def unsqueeze(input: Tensor, dim: int) -> Tensor:  # noqa: A002
     """With a new axis of extent 1 at `dim`."""
     entry = find((unsqueeze_operator, need_tensor("unsqueeze", input).layout, dim))
-    if entry is not None:
+    if entry is not None and (dim.__class__ is int or exact(dim)):
         return entry(input)
     axis = normalise_axis(as_int("unsqueeze", dim, "dim"), input.ndim + 1)
     return run(unsqueeze_operator, input, (dim,), {"axis": axis})
@@ -198,7 +207,11 @@ def expand(self: Tensor, *sizes: Any, implicit: bool = False) -> Tensor:
     except TypeError:
         entry = None
     if entry is not None:
-        return entry(self)
+        for n in sizes:
+            if n.__class__ is not int and not exact(n):
+                break
+        else:
+            return entry(self)
     wanted = sizes_of("expand", sizes)
     old = self.layout.shape
     lead = len(wanted) - len(old)

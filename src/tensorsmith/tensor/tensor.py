@@ -76,6 +76,8 @@ class Device:
     def __init__(self, type: str, index: int | None = None) -> None:  # noqa: A002 - PyTorch's name
         if isinstance(type, Device):
             type, index = type.type, type.index
+        if not isinstance(type, str):
+            raise TypeError(f"argument 'device' must be a device such as \"cpu\", not {type.__class__.__name__}")
         kind, _, number = type.partition(":")
         if kind not in ("cpu", "cuda"):
             raise RuntimeError(f"Expected one of cpu, cuda device type at start of device string: {type}")

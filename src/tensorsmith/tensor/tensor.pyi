@@ -161,27 +161,27 @@ class Tensor:
     def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """add(input, other, *, alpha=1): IEEE 754, one operation"""
     def add_(self, other: Any, *, alpha: Any = 1) -> Tensor: ...
-    def addbmm(self, *args: Any, out: Any = None) -> Tensor:
+    def addbmm(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     def addbmm_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
-    def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1, out: Any = None) -> Tensor:
+    def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
         """input + value * tensor1 / tensor2."""
     def addcdiv_(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor: ...
-    def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1, out: Any = None) -> Tensor:
+    def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
         """input + value * tensor1 * tensor2."""
     def addcmul_(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor: ...
-    def addmm(self, *args: Any, out: Any = None) -> Tensor:
+    def addmm(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * (mat1 @ mat2)."""
     def addmm_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
-    def addmv(self, *args: Any, out: Any = None) -> Tensor:
+    def addmv(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * (mat @ vec)."""
     def addmv_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
-    def addr(self, *args: Any, out: Any = None) -> Tensor:
+    def addr(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * outer(vec1, vec2)."""
     def addr_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def adjoint(self) -> Tensor:
         """The last two axes exchanged, conjugated where complex."""
-    def all(self, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
+    def all(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Whether every element is non-zero; true over nothing."""
     def allclose(
         self,
@@ -191,15 +191,15 @@ class Tensor:
         equal_nan: builtins.bool = False,
     ) -> builtins.bool:
         """Whether all elements are close."""
-    def amax(self, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
+    def amax(self, dim: Any = (), keepdim: builtins.bool = False) -> Tensor:
         """Largest element over axes (all by default). The gradient is shared equally among ties."""
-    def amin(self, dim: Any = (), keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
+    def amin(self, dim: Any = (), keepdim: builtins.bool = False) -> Tensor:
         """Smallest element over axes (all by default). The gradient is shared equally among ties."""
     def aminmax(self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> MinMax:
         """Smallest and largest element of all, or along an axis."""
     def angle(self) -> Tensor:
         """angle(input): 0 or pi; atan2 of the parts of a complex number"""
-    def any(self, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
+    def any(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Whether some element is non-zero; false over nothing."""
     def arccos(self) -> Tensor:
         """acos(input): Cephes acosf"""
@@ -270,14 +270,14 @@ class Tensor:
         inputs: Tensor | GradientEdge | Sequence[Tensor | GradientEdge] | None = None,
     ) -> None:
         """Gradients of this tensor with respect to the leaves, added into their `grad` (see `ts.autograd.backward`)."""
-    def baddbmm(self, *args: Any, out: Any = None) -> Tensor:
+    def baddbmm(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * (batch1 @ batch2)."""
     def baddbmm_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def bernoulli(self, p: builtins.float | None = None, *, generator: Generator | None = None) -> Tensor:
         """1 with the probability that `input` holds (or `p`), else 0."""
     def bernoulli_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the bernoulli distribution (p) over this tensor."""
-    def bfloat16(self, memory_format: Any = None) -> Tensor:
+    def bfloat16(self, *, memory_format: Any = None) -> Tensor:
         """In bfloat16; the tensor itself where it is that already."""
     def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
         """How often each non-negative int occurs, or the sum of its weights."""
@@ -299,40 +299,40 @@ class Tensor:
     def bitwise_xor(self, other: Any) -> Tensor:
         """bitwise_xor(input, other): bits"""
     def bitwise_xor_(self, other: Any) -> Tensor: ...
-    def bmm(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def bmm(self, other: Tensor) -> Tensor:
         """The products of two batches of matrices, (B, M, K) and (B, K, N)."""
-    def bool(self, memory_format: Any = None) -> Tensor:
+    def bool(self, *, memory_format: Any = None) -> Tensor:
         """In bool; the tensor itself where it is that already."""
     def broadcast_to(self, size: Sequence[builtins.int]) -> Tensor:
         """Expanded to a shape."""
-    def byte(self, memory_format: Any = None) -> Tensor:
+    def byte(self, *, memory_format: Any = None) -> Tensor:
         """In uint8; the tensor itself where it is that already."""
     def cauchy_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the cauchy distribution (median, sigma) over this tensor."""
-    def cdouble(self, memory_format: Any = None) -> Tensor:
+    def cdouble(self, *, memory_format: Any = None) -> Tensor:
         """In complex128; the tensor itself where it is that already."""
     def ceil(self) -> Tensor:
         """ceil(input): IEEE 754, one operation"""
     def ceil_(self) -> Tensor: ...
-    def cfloat(self, memory_format: Any = None) -> Tensor:
+    def cfloat(self, *, memory_format: Any = None) -> Tensor:
         """In complex64; the tensor itself where it is that already."""
     def chalf(self, memory_format: Any = None) -> Tensor:
         """Refused: complex32, whose parts are float16, is not there; complex64 is the smallest complex dtype."""
-    def char(self, memory_format: Any = None) -> Tensor:
+    def char(self, *, memory_format: Any = None) -> Tensor:
         """In int8; the tensor itself where it is that already."""
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
-    def clamp(self, min: Any = None, max: Any = None, *, out: Any = None) -> Tensor:
+    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """Between bounds (numbers or tensors), either of which may be missing. The gradient is 1 on the bounds too."""
     def clamp_(self, min: Any = None, max: Any = None) -> Tensor:
         """Clamp in place."""
-    def clamp_max(self, max: Any, *, out: Any = None) -> Tensor:
+    def clamp_max(self, max: Any) -> Tensor:
         """At most `max`."""
     def clamp_max_(self, max: Any) -> Tensor: ...
-    def clamp_min(self, min: Any, *, out: Any = None) -> Tensor:
+    def clamp_min(self, min: Any) -> Tensor:
         """At least `min`."""
     def clamp_min_(self, min: Any) -> Tensor: ...
-    def clip(self, min: Any = None, max: Any = None, *, out: Any = None) -> Tensor:
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
         """Between bounds (numbers or tensors), either of which may be missing. The gradient is 1 on the bounds too."""
     def clip_(self, min: Any = None, max: Any = None) -> Tensor:
         """Clamp in place."""
@@ -345,7 +345,7 @@ class Tensor:
     def conj_physical(self) -> Tensor:
         """conj_physical(input): the value; conjugate of a complex number"""
     def conj_physical_(self) -> Tensor: ...
-    def contiguous(self, memory_format: Any = None) -> Tensor:
+    def contiguous(self, *, memory_format: Any = None) -> Tensor:
         """The tensor itself where it is contiguous, else a row-major copy."""
     def copy_(self, source: Any, non_blocking: builtins.bool = False) -> Tensor:
         """Write `source` (a tensor, broadcast and converted, or a number) over this tensor."""
@@ -372,18 +372,18 @@ class Tensor:
         """The covariance matrix of variables in rows and observations in columns."""
     def cpu(self) -> Tensor:
         """On the CPU, where every tensor is."""
-    def cross(self, other: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
+    def cross(self, other: Tensor, dim: builtins.int | None = None) -> Tensor:
         """The vector product of 3-vectors along `dim` (the first axis of extent 3 by default)."""
     def cuda(self, device: Any = None, non_blocking: builtins.bool = False) -> Tensor:
         """Refused: tensors live on the CPU only so far."""
-    def cummax(self, dim: builtins.int, *, out: Any = None) -> ValuesIndices:
+    def cummax(self, dim: builtins.int) -> ValuesIndices:
         """The largest element so far along an axis, and where it was met last."""
-    def cummin(self, dim: builtins.int, *, out: Any = None) -> ValuesIndices:
+    def cummin(self, dim: builtins.int) -> ValuesIndices:
         """The smallest element so far along an axis, and where it was met last."""
-    def cumprod(self, dim: builtins.int, *, dtype: DType | None = None, out: Any = None) -> Tensor:
+    def cumprod(self, dim: builtins.int, *, dtype: DType | None = None) -> Tensor:
         """The running product along an axis. Integers and bool accumulate in int64."""
     def cumprod_(self, dim: builtins.int, *, dtype: DType | None = None) -> Tensor: ...
-    def cumsum(self, dim: builtins.int, *, dtype: DType | None = None, out: Any = None) -> Tensor:
+    def cumsum(self, dim: builtins.int, *, dtype: DType | None = None) -> Tensor:
         """The running sum along an axis. Integers and bool accumulate in int64."""
     def cumsum_(self, dim: builtins.int, *, dtype: DType | None = None) -> Tensor: ...
     @property
@@ -397,7 +397,7 @@ class Tensor:
         """A tensor over the same memory that autograd does not follow."""
     def detach_(self) -> Tensor:
         """Make this tensor a leaf that is not tracked. RuntimeError for a view, whose base would still be tracked."""
-    def diag(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+    def diag(self, diagonal: builtins.int = 0) -> Tensor:
         """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     def diag_embed(self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
         """Matrices with the last axis on a diagonal, zeros elsewhere."""
@@ -420,15 +420,15 @@ class Tensor:
     def digamma_(self) -> Tensor: ...
     def dist(self, other: Tensor, p: builtins.float = 2) -> Tensor:
         """The p-norm of the difference."""
-    def div(self, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
+    def div(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
     def div_(self, other: Any, *, rounding_mode: str | None = None) -> Tensor: ...
-    def divide(self, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
+    def divide(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
     def divide_(self, other: Any, *, rounding_mode: str | None = None) -> Tensor: ...
-    def dot(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def dot(self, other: Tensor) -> Tensor:
         """The sum of the products of two vectors."""
-    def double(self, memory_format: Any = None) -> Tensor:
+    def double(self, *, memory_format: Any = None) -> Tensor:
         """In float64; the tensor itself where it is that already."""
     def dsplit(self, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
         """Parts along the third axis."""
@@ -476,9 +476,9 @@ class Tensor:
         """The second axis reversed."""
     def flipud(self) -> Tensor:
         """The first axis reversed."""
-    def float(self, memory_format: Any = None) -> Tensor:
+    def float(self, *, memory_format: Any = None) -> Tensor:
         """In float32; the tensor itself where it is that already."""
-    def float_power(self, other: Any, *, out: Any = None) -> Tensor:
+    def float_power(self, other: Any) -> Tensor:
         """x ** y in float64, or in complex128."""
     def floor(self) -> Tensor:
         """floor(input): IEEE 754, one operation"""
@@ -486,9 +486,9 @@ class Tensor:
     def floor_divide(self, other: Any) -> Tensor:
         """floor_divide(input, other): fmod, corrected to the floor (CPython's float.__floordiv__)"""
     def floor_divide_(self, other: Any) -> Tensor: ...
-    def fmax(self, other: Any, *, out: Any = None) -> Tensor:
+    def fmax(self, other: Any) -> Tensor:
         """The larger of two; where one is NaN, the other."""
-    def fmin(self, other: Any, *, out: Any = None) -> Tensor:
+    def fmin(self, other: Any) -> Tensor:
         """The smaller of two; where one is NaN, the other."""
     def fmod(self, other: Any) -> Tensor:
         """fmod(input, other): C99 fmod, exact"""
@@ -496,18 +496,11 @@ class Tensor:
     def frac(self) -> Tensor:
         """What follows the point: x - trunc(x)."""
     def frac_(self) -> Tensor: ...
-    def frexp(self, *, out: Any = None) -> Frexp:
+    def frexp(self) -> Frexp:
         """The mantissa in [1/2, 1) and the int32 exponent of every element: x = mantissa * 2**exponent."""
-    def gather(
-        self,
-        dim: builtins.int,
-        index: Tensor,
-        *,
-        sparse_grad: builtins.bool = False,
-        out: Any = None,
-    ) -> Tensor:
+    def gather(self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False) -> Tensor:
         """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
-    def gcd(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def gcd(self, other: Tensor) -> Tensor:
         """The greatest common divisor of integers, not negative; gcd(0, 0) is 0."""
     def gcd_(self, other: Tensor) -> Tensor: ...
     def ge(self, other: Any) -> Tensor:
@@ -515,7 +508,7 @@ class Tensor:
     def ge_(self, other: Any) -> Tensor: ...
     def geometric_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the geometric distribution (p) over this tensor."""
-    def ger(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def ger(self, other: Tensor) -> Tensor:
         """All products of the elements of two vectors."""
     @property
     def grad(self) -> Tensor | None: ...
@@ -534,30 +527,16 @@ class Tensor:
     def gt(self, other: Any) -> Tensor:
         """gt(input, other): IEEE 754, one operation"""
     def gt_(self, other: Any) -> Tensor: ...
-    def half(self, memory_format: Any = None) -> Tensor:
+    def half(self, *, memory_format: Any = None) -> Tensor:
         """In float16; the tensor itself where it is that already."""
     def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
         """x outside [-lambd, lambd], 0 inside."""
-    def hash_tensor(
-        self,
-        dim: Any = (),
-        *,
-        keepdim: builtins.bool = False,
-        mode: builtins.int = 0,
-        out: Any = None,
-    ) -> Tensor:
+    def hash_tensor(self, dim: Any = (), *, keepdim: builtins.bool = False, mode: builtins.int = 0) -> Tensor:
         """The exclusive or of the elements' bits, over axes (all without `dim`), in uint64."""
-    def heaviside(self, other: Any, *, out: Any = None) -> Tensor:
+    def heaviside(self, other: Any) -> Tensor:
         """0 below zero, 1 above, and the second operand at zero."""
     def heaviside_(self, other: Any) -> Tensor: ...
-    def histc(
-        self,
-        bins: builtins.int = 100,
-        min: builtins.float = 0,
-        max: builtins.float = 0,
-        *,
-        out: Any = None,
-    ) -> Tensor:
+    def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
         """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
     def histogram(
         self,
@@ -566,7 +545,6 @@ class Tensor:
         range: Sequence[builtins.float] | None = None,
         weight: Tensor | None = None,
         density: builtins.bool = False,
-        out: Any = None,
     ) -> Histogram:
         """How many elements (or how much weight) each bin holds, and the edges of the bins."""
     def hsplit(self, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
@@ -577,36 +555,20 @@ class Tensor:
     def i0(self) -> Tensor:
         """The modified Bessel function of order 0."""
     def i0_(self) -> Tensor: ...
-    def igamma(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def igamma(self, other: Tensor) -> Tensor:
         """The regularised lower incomplete gamma function P(input, other); differentiable in `other`."""
     def igamma_(self, other: Any) -> Tensor: ...
-    def igammac(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def igammac(self, other: Tensor) -> Tensor:
         """The regularised upper incomplete gamma function Q(input, other); differentiable in `other`."""
     def igammac_(self, other: Any) -> Tensor: ...
     @property
     def imag(self) -> Tensor: ...
     @imag.setter
     def imag(self, value: Any) -> None: ...
-    def index_add(
-        self,
-        dim: builtins.int,
-        index: Tensor,
-        source: Tensor,
-        *,
-        alpha: Any = 1,
-        out: Any = None,
-    ) -> Tensor:
+    def index_add(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
         """A copy with alpha * source added to the slices of dim at index."""
     def index_add_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor: ...
-    def index_copy(
-        self,
-        dim: builtins.int,
-        index: Tensor,
-        source: Tensor,
-        *,
-        alpha: Any = 1,
-        out: Any = None,
-    ) -> Tensor:
+    def index_copy(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
         """A copy with source written over the slices of dim at index."""
     def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor: ...
     def index_fill(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
@@ -625,15 +587,14 @@ class Tensor:
         reduce: str,
         *,
         include_self: builtins.bool = True,
-        out: Any = None,
     ) -> Tensor:
         """A copy in which slices of source that meet at a position of dim are reduced: prod, mean, amax or amin."""
     def index_reduce_(self, dim: Any, index: Any, source: Any, reduce: Any, *, include_self: Any = True) -> Tensor: ...
-    def index_select(self, dim: builtins.int, index: Tensor, *, out: Any = None) -> Tensor:
+    def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The slices of an axis at the positions of a vector."""
-    def inner(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def inner(self, other: Tensor) -> Tensor:
         """Products summed over the last axes of both."""
-    def int(self, memory_format: Any = None) -> Tensor:
+    def int(self, *, memory_format: Any = None) -> Tensor:
         """In int32; the tensor itself where it is that already."""
     def is_conj(self) -> builtins.bool:
         """False: conjugates are computed at once."""
@@ -663,20 +624,20 @@ class Tensor:
         """Whether each element is a real number: its imaginary part is zero."""
     def item(self) -> Any:
         """The value of a tensor of one element, as a Python number."""
-    def kron(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def kron(self, other: Tensor) -> Tensor:
         """The Kronecker product."""
     def kthvalue(self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
         """The k-th smallest element along an axis (k counts from 1), and where it was."""
-    def lcm(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def lcm(self, other: Tensor) -> Tensor:
         """The least common multiple of integers, not negative."""
     def lcm_(self, other: Tensor) -> Tensor: ...
-    def ldexp(self, other: Any, *, out: Any = None) -> Tensor:
+    def ldexp(self, other: Any) -> Tensor:
         """x * 2**y."""
     def ldexp_(self, other: Any) -> Tensor: ...
     def le(self, other: Any) -> Tensor:
         """le(input, other): IEEE 754, one operation"""
     def le_(self, other: Any) -> Tensor: ...
-    def lerp(self, end: Tensor, weight: Any, *, out: Any = None) -> Tensor:
+    def lerp(self, end: Tensor, weight: Any) -> Tensor:
         """input + weight * (end - input)."""
     def lerp_(self, end: Any, weight: Any) -> Tensor: ...
     def less(self, other: Any) -> Tensor:
@@ -706,10 +667,10 @@ class Tensor:
         """log(softmax(x)) along dim, without underflow. Shapes, dtype and errors as `softmax`."""
     def logaddexp(self, other: Any) -> Tensor:
         """logaddexp(input, other): max(x, y) + log1p(exp(-|x - y|))"""
-    def logaddexp2(self, other: Any, *, out: Any = None) -> Tensor:
+    def logaddexp2(self, other: Any) -> Tensor:
         """log2(2**x + 2**y)."""
     def logaddexp_(self, other: Any) -> Tensor: ...
-    def logcumsumexp(self, dim: builtins.int, *, out: Any = None) -> Tensor:
+    def logcumsumexp(self, dim: builtins.int) -> Tensor:
         """log of the running sum of exp(x), without overflow."""
     def logical_and(self, other: Any) -> Tensor:
         """logical_and(input, other): non-zero is true"""
@@ -723,12 +684,12 @@ class Tensor:
     def logical_xor(self, other: Any) -> Tensor:
         """logical_xor(input, other): non-zero is true"""
     def logical_xor_(self, other: Any) -> Tensor: ...
-    def logit(self, eps: builtins.float | None = None, *, out: Any = None) -> Tensor:
+    def logit(self, eps: builtins.float | None = None) -> Tensor:
         """log(x / (1 - x)), with x first moved into [eps, 1 - eps] where eps is given."""
     def logit_(self, eps: Any = None) -> Tensor: ...
-    def logsumexp(self, dim: Any, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
+    def logsumexp(self, dim: Any, keepdim: builtins.bool = False) -> Tensor:
         """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
-    def long(self, memory_format: Any = None) -> Tensor:
+    def long(self, *, memory_format: Any = None) -> Tensor:
         """In int64; the tensor itself where it is that already."""
     def lt(self, other: Any) -> Tensor:
         """lt(input, other): IEEE 754, one operation"""
@@ -745,7 +706,7 @@ class Tensor:
         """A copy with the elements of source, in order, where the mask holds."""
     def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
         """Write the elements of source, in order, where the mask holds."""
-    def masked_select(self, mask: Tensor, *, out: Any = None) -> Tensor:
+    def masked_select(self, mask: Tensor) -> Tensor:
         """The elements where the mask holds, in one axis; input and mask broadcast."""
     def matmul(self, other: Tensor) -> Tensor:
         """The product of vectors, matrices, or batches of matrices (batch axes broadcast)."""
@@ -754,14 +715,7 @@ class Tensor:
     def maximum(self, other: Any) -> Tensor:
         """maximum(input, other): IEEE 754-2019 maximum"""
     def maximum_(self, other: Any) -> Tensor: ...
-    def mean(
-        self,
-        dim: Any = None,
-        keepdim: builtins.bool = False,
-        *,
-        dtype: DType | None = None,
-        out: Any = None,
-    ) -> Tensor:
+    def mean(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
         """Arithmetic mean over axes, of floating-point values only; NaN over nothing."""
     def median(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
         """The lower median of all, or along an axis with its place; NaN where there is one."""
@@ -770,7 +724,7 @@ class Tensor:
     def minimum(self, other: Any) -> Tensor:
         """minimum(input, other): IEEE 754-2019 minimum"""
     def minimum_(self, other: Any) -> Tensor: ...
-    def mm(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def mm(self, other: Tensor) -> Tensor:
         """The product of two matrices."""
     def mode(self, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
         """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
@@ -786,7 +740,7 @@ class Tensor:
         destination: builtins.int | Sequence[builtins.int],
     ) -> Tensor:
         """Axes `source` at positions `destination`, the others in their order."""
-    def msort(self, *, out: Any = None) -> Tensor:
+    def msort(self) -> Tensor:
         """Sorted along the first axis."""
     def mul(self, other: Any) -> Tensor:
         """mul(input, other): IEEE 754, one operation"""
@@ -802,28 +756,19 @@ class Tensor:
     def multiply(self, other: Any) -> Tensor:
         """mul(input, other): IEEE 754, one operation"""
     def multiply_(self, other: Any) -> Tensor: ...
-    def mv(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def mv(self, other: Tensor) -> Tensor:
         """The product of a matrix and a vector."""
-    def mvlgamma(self, p: builtins.int, *, out: Any = None) -> Tensor:
+    def mvlgamma(self, p: builtins.int) -> Tensor:
         """The logarithm of the multivariate gamma function of dimension p."""
     def nan_to_num(
         self,
         nan: builtins.float | None = None,
         posinf: builtins.float | None = None,
         neginf: builtins.float | None = None,
-        *,
-        out: Any = None,
     ) -> Tensor:
         """NaN as `nan` (0), infinities as given or as the largest finite numbers."""
     def nan_to_num_(self, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor: ...
-    def nanmean(
-        self,
-        dim: Any = None,
-        keepdim: builtins.bool = False,
-        *,
-        dtype: DType | None = None,
-        out: Any = None,
-    ) -> Tensor:
+    def nanmean(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
         """Mean over axes of the values that are not NaN."""
     def nanmedian(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
         """The lower median of the values that are not NaN, of all or along an axis with its place."""
@@ -836,14 +781,7 @@ class Tensor:
         interpolation: str = 'linear',
     ) -> Tensor:
         """Quantiles q of all elements or along an axis, without NaN."""
-    def nansum(
-        self,
-        dim: Any = None,
-        keepdim: builtins.bool = False,
-        *,
-        dtype: DType | None = None,
-        out: Any = None,
-    ) -> Tensor:
+    def nansum(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
         """Sum over axes with NaN counted as 0."""
     def narrow(self, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
         """`length` positions of one axis from `start` (negative counts from the end)."""
@@ -933,8 +871,6 @@ class Tensor:
         dim: Any = None,
         keepdim: builtins.bool = False,
         dtype: DType | None = None,
-        *,
-        out: Any = None,
     ) -> Tensor:
         """The p-norm over axes: `p` a number, inf or -inf; "fro" is 2, "nuc" the sum of the singular values of two axes."""
     def normal_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
@@ -944,7 +880,7 @@ class Tensor:
     def not_equal_(self, other: Any) -> Tensor: ...
     def numpy(self, *, force: builtins.bool = False) -> np.ndarray:
         """The tensor's memory as a NumPy array: both see each other's writes."""
-    def outer(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def outer(self, other: Tensor) -> Tensor:
         """All products of the elements of two vectors."""
     @property
     def output_nr(self) -> builtins.int: ...
@@ -953,9 +889,9 @@ class Tensor:
     def polygamma(self, n: Any) -> Any: ...
     def positive(self) -> Tensor:
         """The tensor itself; bool is refused."""
-    def pow(self, other: Any) -> Tensor:
-        """pow(input, other): 2**(y log2 x), the logarithm in two parts"""
-    def pow_(self, other: Any) -> Tensor: ...
+    def pow(self, exponent: Any) -> Tensor:
+        """pow(input, exponent): 2**(y log2 x), the logarithm in two parts"""
+    def pow_(self, exponent: Any) -> Tensor: ...
     def prelu(self, weight: Tensor) -> Tensor:
         """x where positive, weight x elsewhere; weight has one element, or one for every channel (axis 1)."""
     def prod(
@@ -964,7 +900,6 @@ class Tensor:
         keepdim: builtins.bool = False,
         *,
         dtype: DType | None = None,
-        out: Any = None,
     ) -> Tensor:
         """Product of all elements or over one axis. The product of nothing is 1; gradients are right through zeros."""
     def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
@@ -1042,7 +977,7 @@ class Tensor:
         """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
     def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
         """Turned by k quarters from the first towards the second of two axes."""
-    def round(self, *, decimals: builtins.int = 0, out: Any = None) -> Tensor:
+    def round(self, *, decimals: builtins.int = 0) -> Tensor:
         """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
     def round_(self, *, decimals: Any = 0) -> Tensor: ...
     def rsqrt(self) -> Tensor:
@@ -1058,7 +993,6 @@ class Tensor:
         *,
         value: Any = None,
         reduce: str | None = None,
-        out: Any = None,
     ) -> Tensor:
         """A copy with src (or a value) written at index along dim: the inverse of gather. With reduce='add' it is added."""
     def scatter_(
@@ -1078,7 +1012,6 @@ class Tensor:
         *,
         value: Any = None,
         reduce: str | None = None,
-        out: Any = None,
     ) -> Tensor:
         """A copy with src added at index along dim."""
     def scatter_add_(
@@ -1098,7 +1031,6 @@ class Tensor:
         reduce: str,
         *,
         include_self: builtins.bool = True,
-        out: Any = None,
     ) -> Tensor:
         """A copy in which the values of src that meet at a place of dim are reduced: sum, prod, mean, amax or amin."""
     def scatter_reduce_(
@@ -1120,7 +1052,7 @@ class Tensor:
     def sgn(self) -> Tensor:
         """sgn(input): two comparisons; x / |x| of complex numbers"""
     def sgn_(self) -> Tensor: ...
-    def short(self, memory_format: Any = None) -> Tensor:
+    def short(self, *, memory_format: Any = None) -> Tensor:
         """In int16; the tensor itself where it is that already."""
     def sigmoid(self) -> Tensor:
         """sigmoid(input): exp of -|x|, never overflowing"""
@@ -1151,8 +1083,6 @@ class Tensor:
         dim: builtins.int = -1,
         descending: builtins.bool = False,
         stable: builtins.bool = False,
-        *,
-        out: Any = None,
     ) -> ValuesIndices:
         """Sorted along an axis, and where the values were. Equal elements keep their order."""
     def split(self, split_size: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -1176,23 +1106,15 @@ class Tensor:
         keepdim: builtins.bool = False,
         *,
         correction: builtins.float | None = None,
-        out: Any = None,
     ) -> Any:
         """Standard deviation over axes: squares around the mean over n - correction (1 by default)."""
     def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """sub(input, other, *, alpha=1): IEEE 754, one operation"""
     def sub_(self, other: Any, *, alpha: Any = 1) -> Tensor: ...
-    def subtract(self, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
+    def subtract(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """sub(input, other, *, alpha=1): IEEE 754, one operation"""
     def subtract_(self, other: Any, *, alpha: Any = 1) -> Tensor: ...
-    def sum(
-        self,
-        dim: Any = None,
-        keepdim: builtins.bool = False,
-        *,
-        dtype: DType | None = None,
-        out: Any = None,
-    ) -> Tensor:
+    def sum(self, dim: Any = None, keepdim: builtins.bool = False, *, dtype: DType | None = None) -> Tensor:
         """Sum over axes. Integers and bool add up in int64; `dtype` converts first. The sum of nothing is 0."""
     def sum_to_size(self, *size: Any) -> Tensor:
         """Summed over the axes along which `size` was broadcast: the inverse of expand."""
@@ -1208,9 +1130,9 @@ class Tensor:
         """The transpose of a matrix; vectors and zero-dim tensors as they are."""
     def t_(self, *args: Any, **keywords: Any) -> Tensor:
         """This tensor becomes its own `t`; its history too."""
-    def take(self, index: Tensor, *, out: Any = None) -> Tensor:
+    def take(self, index: Tensor) -> Tensor:
         """Elements of the flattened tensor, in the shape of the index."""
-    def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None, *, out: Any = None) -> Tensor:
+    def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None) -> Tensor:
         """`gather` with input and index broadcast against each other outside dim; of the flattened tensor without dim."""
     def tan(self) -> Tensor:
         """tan(input): Cody-Waite reduction by pi/2 and minimax polynomials (Muller, Elementary Functions)"""
@@ -1255,19 +1177,19 @@ class Tensor:
         """Axes dim0 and dim1 exchanged."""
     def transpose_(self, *args: Any, **keywords: Any) -> Tensor:
         """This tensor becomes its own `transpose`; its history too."""
-    def tril(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+    def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """The lower triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
     def tril_(self, diagonal: Any = 0) -> Tensor: ...
-    def triu(self, diagonal: builtins.int = 0, *, out: Any = None) -> Tensor:
+    def triu(self, diagonal: builtins.int = 0) -> Tensor:
         """The upper triangle of matrices, zeros elsewhere; `diagonal` moves the edge upwards."""
     def triu_(self, diagonal: Any = 0) -> Tensor: ...
-    def true_divide(self, other: Any, *, out: Any = None) -> Tensor:
+    def true_divide(self, other: Any) -> Tensor:
         """input / other."""
     def true_divide_(self, other: Any) -> Tensor: ...
     def trunc(self) -> Tensor:
         """trunc(input): IEEE 754, one operation"""
     def trunc_(self) -> Tensor: ...
-    def type(self, dtype: DType | str | None = None, non_blocking: builtins.bool = False) -> Any:
+    def type(self, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
         """In a dtype; without one, the name of its type: "tensorsmith.FloatTensor". Such a name stands for its dtype too."""
     def type_as(self, other: Tensor) -> Tensor:
         """In the dtype of another tensor."""
@@ -1309,10 +1231,9 @@ class Tensor:
         keepdim: builtins.bool = False,
         *,
         correction: builtins.float | None = None,
-        out: Any = None,
     ) -> Any:
         """Variance over axes: squares around the mean over n - correction (1 by default)."""
-    def vdot(self, other: Tensor, *, out: Any = None) -> Tensor:
+    def vdot(self, other: Tensor) -> Tensor:
         """The sum of the products of two vectors, the first conjugated where it is complex."""
     def view(self, *shape: Any, dtype: DType | None = None) -> Tensor:
         """The same memory under another shape (one extent may be -1), or `view(dtype)`: as another dtype."""
@@ -1322,7 +1243,7 @@ class Tensor:
         """Parts along the first axis."""
     def where(self, condition: Tensor, other: Any) -> Tensor:
         """The tensor itself where the condition holds, else `other`."""
-    def xlogy(self, other: Any, *, out: Any = None) -> Tensor:
+    def xlogy(self, other: Any) -> Tensor:
         """x log(y), 0 where x is 0."""
     def xlogy_(self, other: Any) -> Tensor: ...
     def zero_(self) -> Tensor:
@@ -1364,11 +1285,12 @@ class Tensor:
     def __imul__(self, other: Any) -> Tensor: ...
     def __index__(self) -> builtins.int:
         """An integer tensor of one element as an index."""
+    def __init__(self, *data: Any, device: Any = None) -> None:  # type: ignore[override]
+        """`Tensor([1, 2])` copies values into the default dtype, `Tensor(2, 3)` has that shape and holds anything, `Tensor(x)` is another tensor over the memory of x. `ts.tensor` is the better name for the first and `ts.empty` for the second."""
     def __int__(self) -> builtins.int: ...
-    def __invert__(self) -> Tensor:
-        """bitwise_not(input): bits; logical not for bool"""
+    def __invert__(self) -> Tensor: ...
     def __ior__(self, other: Any) -> Tensor: ...
-    def __ipow__(self, other: Any) -> Tensor: ...
+    def __ipow__(self, exponent: Any) -> Tensor: ...
     def __irshift__(self, other: Any) -> Tensor: ...
     def __isub__(self, other: Any) -> Tensor: ...
     def __iter__(self) -> Any:
@@ -1387,7 +1309,7 @@ class Tensor:
         """neg(input): IEEE 754, one operation"""
     def __or__(self, other: Any) -> Tensor: ...  # type: ignore[override]
     def __pos__(self) -> Tensor: ...
-    def __pow__(self, other: Any) -> Tensor: ...
+    def __pow__(self, exponent: Any) -> Tensor: ...
     def __radd__(self, other: Any) -> Tensor: ...
     def __rand__(self, other: Any) -> Tensor: ...
     def __reduce_ex__(self, protocol: builtins.int) -> tuple[Any, ...]:  # type: ignore[override]
