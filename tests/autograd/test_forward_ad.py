@@ -271,3 +271,30 @@ def test_duals_work_within_function_transforms():
     assert ts.func.vmap(derivative)(x).tolist() == (3 * x * x).tolist()
     assert ts.func.grad(lambda x: derivative(x).sum())(x).tolist() == (6 * x).tolist()
     assert ts.func.jvp(derivative, (x,), (ts.ones(3),))[1].tolist() == (6 * x).tolist()
+
+
+def test_a_tangent_lies_as_its_primal_where_that_has_gaps():
+    def program(t, log):
+        base = t.arange(12.0)
+        for x in (base[::2], base.reshape(3, 4)[:, 1:3], base.reshape(3, 4).t()[1:]):
+            with fw(t).dual_level():
+                dual = fw(t).make_dual(x, t.arange(x.numel() * 1.0).reshape(x.shape) + 1)
+                log(fw(t).unpack_dual(dual).tangent.stride(), *parts(t, dual * dual))
+                log(*parts(t, t.as_strided(dual, (2, 2), dual.stride()[-1:] * 2)))
+
+    twin(program)
+
+
+def test_quantiles_move_with_both_arguments():
+    def program(t, log):
+        x, q = t.tensor([0.3, 0.9, 2.0], dtype=t.float64), t.tensor([0.2, 0.7], dtype=t.float64)
+        log(t.func.jvp(lambda x, q: t.quantile(x, q), (x, q), (x * 2, q + 1)))
+
+    twin(program)
+
+
+def test_a_view_beyond_the_tangent_is_refused():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(ts.arange(10.0)[5:], ts.ones(5))
+        with pytest.raises(NotImplementedError, match="tangent lies otherwise in memory"):
+            ts.as_strided(dual, (2,), (1,), 0)

@@ -183,7 +183,11 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample((Data((5, 3), -2, 2), _index((5,), 3)), {"mode": mode, "ignore_index": 1, "smoothing": smoothing})
         for mode, smoothing in (("mean", 0.0), ("sum", 0.1), ("none", 0.0))
     ],
-    "cross_entropy_of_probabilities": [Sample((Data((5, 3)), Data((5, 3))), {"mode": "mean", "smoothing": 0.1})],
+    "cross_entropy_of_probabilities": [
+        Sample((Data((5, 3)), Data((5, 3))), {"mode": "mean", "smoothing": 0.1}),
+        Sample((Data((5, 3)), Data((5, 3)), Data((3,))), {"mode": "none", "smoothing": 0.1}),
+        Sample((Data((2, 3, 4)), Data((2, 3, 4)), Data((3,))), {"mode": "mean", "smoothing": 0.0}),
+    ],
     "linear": [Sample((MATRIX, Data((5, 4)), Data((5,)))), Sample((Data((2, 3, 4)), Data((5, 4))))],
     "bilinear": [Sample((MATRIX, Data((3, 2)), Data((5, 4, 2)), Data((5,))))],
     "mse_loss": [Sample((MATRIX, Data((3, 4), 1.0, 2.0)), {"mode": mode}) for mode in ("mean", "none")],

@@ -174,3 +174,5 @@ def test_a_label_out_of_range_changes_nothing_and_later_calls_work():
 def test_a_weight_with_gradient_is_refused():
     with pytest.raises(RuntimeError, match="derivative for 'weight' is not implemented"):
         F.cross_entropy(ts.tensor(X), ts.tensor([0, 1, 2]), ts.ones(5, requires_grad=True))
+    with pytest.raises(RuntimeError, match="not differentiable with respect to argument 'weight'"):
+        F.binary_cross_entropy(ts.rand(3), ts.rand(3), ts.ones(3, requires_grad=True))

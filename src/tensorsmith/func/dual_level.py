@@ -17,7 +17,7 @@ from tensorsmith.autograd.arithmetic import arithmetic
 from tensorsmith.autograd.forward_ad import check_dual
 from tensorsmith.autograd.node import gradient_edge
 from tensorsmith.core.layout import Layout, layout_of
-from tensorsmith.core.views import Strided, covers_once
+from tensorsmith.core.views import Strided, covers_once, may_overlap_itself
 from tensorsmith.eager import dispatch
 from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry
 from tensorsmith.eager.operator import Kind, Operation
@@ -125,7 +125,7 @@ class DualLevel(Level):
     def view(self, wrapper: Tensor, layout: Layout, offset: int) -> Tensor:
         plain = self.layout_below(wrapper, layout)
         tangent = self.tangent(wrapper)
-        seen = None if tangent is None else view_below(tangent, plain, offset)
+        seen = None if tangent is None else _same_place(tangent, wrapper.layout, plain, offset)
         return self.dual(view_below(self.lower(wrapper), plain, offset), seen, (wrapper,))
 
     def text(self, wrapper: Tensor) -> str:
@@ -282,7 +282,8 @@ class DualLevel(Level):
         offset = (target.ptr - base.ptr) // target.layout.dtype.itemsize
         tangent = self.tangent(base)
         assert tangent is not None
-        target.__dict__["dual"].tangent = make_view(tangent, self.layout_below(target, target.layout), offset)
+        plain = self.layout_below(target, target.layout)
+        target.__dict__["dual"].tangent = _same_place(tangent, base.layout, plain, offset)
 
     # --- custom functions -------------------------------------------------------------------------------------------
 
@@ -300,10 +301,26 @@ class DualLevel(Level):
 
 
 def _laid_out_as(tangent: Tensor, layout: Layout) -> Tensor:
-    """The tangent with the strides of its primal, where these are dense."""
-    if not covers_once(Strided(layout.shape, layout.strides)):
+    """The tangent with the strides of its primal; as it is where elements of that share memory."""
+    if may_overlap_itself(Strided(layout.shape, layout.strides)):
         return tangent
-    return arithmetic.clone(tangent, layout_of(tangent.layout.dtype, layout.shape, layout.strides))
+    wanted = layout_of(tangent.layout.dtype, layout.shape, layout.strides)
+    if covers_once(Strided(layout.shape, layout.strides)):
+        return arithmetic.clone(tangent, wanted)
+    flat = arithmetic.zeros(layout_of(wanted.dtype, (wanted.extent,)))  # with the primal's gaps
+    return arithmetic.copy_(make_view(flat, wanted, 0), tangent)
+
+
+def _same_place(tangent: Tensor, primal: Layout, view: Layout, offset: int) -> Tensor:
+    """The view of a tangent that lies in it as a view of the primal lies in that."""
+    start = tangent.storage_offset() + offset
+    inside = start >= 0 and (start + view.extent) * view.dtype.itemsize <= tangent.storage.nbytes
+    if tangent.layout.strides != primal.strides or (tangent.layout.level is None and not inside):
+        raise NotImplementedError(
+            f"forward mode: a view of shape {view.shape}, strides {view.strides} at {offset} of a dual whose tangent lies "
+            f"otherwise in memory (strides {tangent.layout.strides} instead of {primal.strides}, or fewer elements)"
+        )
+    return view_below(tangent, view, offset)
 
 
 def _zeros_like(primal: Tensor) -> Tensor:

@@ -235,11 +235,17 @@ def _prob_gradient(
     by_input = grad * (_softmax(rows, axis) * build.reduce(mixed, "sum", (axis,), keepdim=True) - mixed)
     shifted = rows - build.reduce(rows, "max", (axis,), keepdim=True)
     log_sum = f.log(build.reduce(f.exp(shifted), "sum", (axis,), keepdim=True))
-    by_target = grad * (log_sum - shifted) * (1.0 - smoothing)
+    terms = grad * (log_sum - shifted)
+    by_target = terms * (1.0 - smoothing)
+    parts: list[Node | None] = [build.cast(by_input, x.dtype)]
     if weight:
         by_target = by_target * _along_classes(build.wide(build.cast(weight[0], rows.dtype)), x)
-    parts: list[Node | None] = [build.cast(by_input, x.dtype), build.cast(by_target, target.dtype)]
-    return parts + [None] * len(weight)
+        mixed = _mixed(build.wide(build.cast(target, rows.dtype)), smoothing, x.shape[axis])
+        by_weight = build.reduce(terms * mixed, "sum", [i for i in range(x.ndim) if i != axis])
+        parts += [build.cast(by_target, target.dtype), build.cast(by_weight, weight[0].dtype)]
+    else:
+        parts.append(build.cast(by_target, target.dtype))
+    return parts
 
 
 _prob_operator = Operator(
@@ -330,7 +336,6 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     smoothing = float(label_smoothing)
-    _no_weight_gradient(weight)
     operands = (input, target) if weight is None else (input, target, weight)
     if input.layout.shape == target.layout.shape:
         if not target.dtype.is_floating_point:
@@ -340,6 +345,7 @@ def cross_entropy(
         if ignore_index >= 0:
             raise RuntimeError("ignore_index is not supported for floating point target")
         return call(_prob_operator, operands, {"mode": mode, "smoothing": smoothing})
+    _no_weight_gradient(weight)
     need_floating("log_softmax_lastdim_kernel_impl" if input.ndim < 3 else "log_softmax_kernel_impl", input.dtype)
     _check_labels(input, target, weight)
     attributes: dict[str, Any] = {"mode": mode, "ignore_index": ignore_index, "smoothing": smoothing}

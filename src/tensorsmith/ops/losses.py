@@ -261,6 +261,11 @@ def binary_cross_entropy(
     """
     need_tensors("binary_cross_entropy", input=input, target=target)
     mode = reduction_mode(reduction, size_average, reduce)
+    if weight is not None and weight.layout.tracked:
+        raise RuntimeError(
+            "The function 'binary_cross_entropy' is not differentiable with respect to argument 'weight'. This input cannot "
+            "have requires_grad True."
+        )
     if target.layout.shape != input.layout.shape:
         raise ValueError(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "

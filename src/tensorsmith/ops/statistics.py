@@ -207,7 +207,7 @@ def _quantiles(name: str, skip_nan: bool) -> None:
             found = (below + above) / 2
         else:
             weight = computed(lambda values: ranks(values) - np.floor(ranks(values)), x.dtype.numpy)
-            if interpolation == "linear" and isinstance(q, Tensor) and q.layout.tracked:
+            if interpolation == "linear" and isinstance(q, Tensor) and (q.layout.tracked or q.layout.level is not None):
                 weight = weight + (q - q.detach()) * computed(scale, x.dtype.numpy)
             found = below.lerp(above, weight)
         return _placed(found, x, axis, dim, keepdim, wanted.ndim == 0)

@@ -42,9 +42,9 @@ def singular_values_pull(arrays: Arrays, attrs: Attrs) -> np.ndarray:
 
 
 def singular_diagonal(arrays: Arrays, attrs: Attrs) -> np.ndarray:
-    """The diagonal of U^H G V: what a gradient G of U diag(g) V^H gives g."""
+    """The diagonal of U^H G V, its real part: what a gradient G of U diag(g) V^H gives g."""
     u, _, vh = _finite_svd(arrays[0], True)
-    return np.einsum("...ik,...ij,...kj->...k", np.conj(u), arrays[1], np.conj(vh))
+    return np.einsum("...ik,...ij,...kj->...k", np.conj(u), arrays[1], np.conj(vh)).real
 
 
 def singular_values_pull_again(arrays: Arrays, attrs: Attrs) -> np.ndarray:
