@@ -155,6 +155,15 @@ def test_all_modes_of_a_right_function():
     assert gradgradcheck(function, given, check_fwd_over_rev=True, check_rev_over_rev=False, check_undefined_grad=False)
 
 
+def test_forward_mode_of_complex_functions():
+    z = ts.tensor([0.5 + 1.0j, -1.0 + 0.3j], dtype=ts.complex128, requires_grad=True)
+    functions = (lambda z: z * z.exp(), lambda z: z.abs(), lambda z: z.conj() * z.real, lambda z: ts.view_as_real(z).cumsum(0))
+    for function in functions:
+        assert gradcheck(function, (z,), check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True)
+        assert gradgradcheck(function, (z,), check_fwd_over_rev=True)
+    assert gradcheck(lambda x: x + 1j * x * x, double(1.0, 2.0), check_forward_ad=True)
+
+
 class NotForBatches(ts.autograd.Function):
     """Its backward asks for values, which vmap does not have."""
 

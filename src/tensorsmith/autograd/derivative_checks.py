@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +12,24 @@ from tensorsmith.autograd import forward_ad
 from tensorsmith.autograd.backward import grad
 from tensorsmith.autograd.memory import as_array, from_array
 from tensorsmith.autograd.transforms import transforms
+from tensorsmith.core.layout import Layout
 from tensorsmith.tensor.tensor import Tensor
 
 
 class GradcheckError(RuntimeError):
     """A gradient is wrong."""
+
+
+def reals(array: np.ndarray) -> np.ndarray:
+    """A copy of the values as a flat float64 array: of complex ones the parts, one after the other."""
+    if array.dtype.kind == "c":
+        return np.array(array, dtype=np.complex128).reshape(-1).view(np.float64)
+    return np.array(array, dtype=np.float64).reshape(-1)
+
+
+def directions(layout: Layout) -> tuple[complex, ...]:
+    """The directions in which an element moves."""
+    return (1, 1j) if layout.dtype.is_complex else (1,)
 
 
 def check_modes(
@@ -48,15 +62,15 @@ def _pushed(func: Callable, arguments: Sequence[Any], moving: dict[int, Tensor])
 
 def forward_jacobians(func: Callable, arguments: Sequence[Any], position: int) -> list[np.ndarray]:
     """Jacobian of every floating output for one input, a forward run per element: [elements of input, of output]."""
-    tensor = arguments[position]
+    layout = arguments[position].layout
     rows: list[list[np.ndarray]] = []
-    for index in np.ndindex(tensor.layout.shape):
-        unit = np.zeros(tensor.layout.shape)
-        unit[index] = 1
-        parts = _pushed(func, arguments, {position: from_array(unit, tensor.layout.dtype)})
-        rows.append([np.zeros(p.layout.numel) if t is None else as_array(t).astype(np.float64).reshape(-1) for p, t in parts])
+    for index, direction in itertools.product(np.ndindex(layout.shape), directions(layout)):
+        unit = np.zeros(layout.shape, layout.dtype.numpy)
+        unit[index] = direction
+        parts = _pushed(func, arguments, {position: from_array(unit, layout.dtype)})
+        rows.append([np.zeros(reals(as_array(p)).shape) if t is None else reals(as_array(t)) for p, t in parts])
     if not rows:
-        return [np.zeros((0, p.layout.numel)) for p, _ in _pushed(func, arguments, {})]
+        return [np.zeros((0, reals(as_array(p)).size)) for p, _ in _pushed(func, arguments, {})]
     return [np.stack(each) for each in zip(*rows)]
 
 
@@ -78,7 +92,12 @@ def check_forward(
 def _vectors(tensor: Tensor, count: int, seed: int) -> list[Tensor]:
     random = np.random.default_rng(seed)
     layout = tensor.layout
-    return [from_array(np.asarray(random.standard_normal(layout.shape)), layout.dtype) for _ in range(count)]
+
+    def drawn() -> np.ndarray:
+        values = np.asarray(random.standard_normal(layout.shape))
+        return values + 1j * random.standard_normal(layout.shape) if layout.dtype.is_complex else values
+
+    return [from_array(drawn(), layout.dtype) for _ in range(count)]
 
 
 def check_missing_tangents(func: Callable, arguments: Sequence[Any], checked: Sequence[int]) -> None:

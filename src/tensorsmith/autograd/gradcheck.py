@@ -24,11 +24,12 @@ from tensorsmith.autograd.derivative_checks import (
     check_forward,
     check_missing_tangents,
     check_modes,
+    directions,
+    reals,
 )
 from tensorsmith.autograd.memory import as_array, from_array
 from tensorsmith.autograd.node import gradient_edge
 from tensorsmith.core.dtypes import complex128, float64
-from tensorsmith.core.layout import Layout
 from tensorsmith.core.views import Strided, may_overlap_itself
 from tensorsmith.tensor.tensor import Tensor
 
@@ -61,7 +62,7 @@ def gradcheck(
             _check_constant(numerical)
             return True
         if check_forward_ad:
-            floating = [i for i, o in enumerate(outputs) if o.layout.dtype.kind == "f"]
+            floating = [i for i, o in enumerate(outputs) if o.layout.dtype.kind in "fc"]
             check_forward(func, arguments, checked, floating, numerical, atol, rtol)
             if check_undefined_grad:
                 check_missing_tangents(func, arguments, checked)
@@ -215,27 +216,15 @@ def _numerical(func: Callable, arguments: tuple, position: int, eps: float) -> l
 
 def _values(outputs: Any) -> list[np.ndarray]:
     """Every output as a flat array of its own in float64."""
-    return [_reals(as_array(o)) for o in _tuple(outputs)]
-
-
-def _reals(array: np.ndarray) -> np.ndarray:
-    """A copy of the values as a flat float64 array: of complex ones the parts, one after the other."""
-    if array.dtype.kind == "c":
-        return np.array(array, dtype=np.complex128).reshape(-1).view(np.float64)
-    return np.array(array, dtype=np.float64).reshape(-1)
-
-
-def _parts(layout: Layout) -> tuple[complex, ...]:
-    """The directions in which an element moves."""
-    return (1, 1j) if layout.dtype.is_complex else (1,)
+    return [reals(as_array(o)) for o in _tuple(outputs)]
 
 
 def _analytical(output: Tensor, inputs: list[Tensor]) -> list[np.ndarray]:
     """Jacobian of one output for every input by backward: arrays [elements of input, elements of output]."""
     layout = output.layout
-    directions = _parts(layout)
-    found = [np.zeros((t.layout.numel * len(_parts(t.layout)), layout.numel * len(directions))) for t in inputs]
-    for place, (index, direction) in enumerate(itertools.product(np.ndindex(layout.shape), directions)):
+    parts = directions(layout)
+    found = [np.zeros((t.layout.numel * len(directions(t.layout)), layout.numel * len(parts))) for t in inputs]
+    for place, (index, direction) in enumerate(itertools.product(np.ndindex(layout.shape), parts)):
         unit = np.zeros(layout.shape, layout.dtype.numpy)
         unit[index] = direction
         grads = grad(output, inputs, from_array(unit, layout.dtype), retain_graph=True, allow_unused=True)
@@ -247,7 +236,7 @@ def _analytical(output: Tensor, inputs: list[Tensor]) -> list[np.ndarray]:
                     f"Analytical gradient has incorrect size: {list(gradient.layout.shape)} for an input of size "
                     f"{list(tensor.layout.shape)}"
                 )
-            jacobian[:, place] = _reals(as_array(gradient))
+            jacobian[:, place] = reals(as_array(gradient))
     return found
 
 

@@ -233,8 +233,11 @@ def _put(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 
 # The library routines that are computed of complex numbers too.
 COMPLEX_ROUTINES = frozenset(
-    {"scatter_reduce", "singular_diagonal", "singular_values", "singular_values_pull", "nearest_isometry", "nearest_isometry_pull"}
-)
+    {
+        "nearest_isometry", "nearest_isometry_pull", "scatter_reduce", "singular_diagonal", "singular_values",
+        "singular_values_pull",
+    }
+)  # fmt: skip
 
 
 def _library(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
