@@ -26,7 +26,7 @@ def test_hash_tensor(dtype):
     for given in ({}, {"dim": 0}, {"dim": 1, "keepdim": True}, {"dim": (0, 1)}):
         got = ts.hash_tensor(ts.tensor(values, dtype=getattr(ts, dtype)), **given)
         want = torch.hash_tensor(torch.tensor(values, dtype=getattr(torch, dtype)), **given)
-        assert got.dtype is ts.uint64
+        assert got.dtype is ts.uint64 and tuple(got.shape) == tuple(want.shape)
         np.testing.assert_array_equal(got.numpy(), want.numpy())
     with pytest.raises(RuntimeError, match="mode"):
         ts.hash_tensor(ts.tensor([1.0]), mode=1)
