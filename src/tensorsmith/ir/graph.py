@@ -49,7 +49,7 @@ class Primitive(enum.Enum):
     PAIR = "pair"  # two inputs of equal shape side by side on a new last axis: how complex values lie in memory
     # reductions along one axis, which stays with extent 1
     REDUCE = "reduce"  # kind: sum prod max min argmax argmin
-    SCAN = "scan"  # kind: sum prod max min logsumexp, along axis, inclusive
+    SCAN = "scan"  # kind: sum prod max min logsumexp, argmax argmin (where it was met last), along axis, inclusive
     # contraction
     MATMUL = "matmul"  # (..., M, K) @ (..., K, N) with equal batch axes
     # indexing; an index out of range is an error of the run

@@ -175,11 +175,12 @@ def _reduce(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 
 
 def _scan(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
-    if inputs[0].dtype.is_complex and attrs["kind"] in ("max", "min"):
+    if inputs[0].dtype.is_complex and attrs["kind"] in ("max", "min", "argmax", "argmin"):
+        name = f"cum{attrs['kind'].removeprefix('arg')}_cpu"
         raise NotImplementedError(
-            f"\"cum{attrs['kind']}_cpu\" not implemented for '{type_name(inputs[0].dtype)}': complex numbers have no order"
+            f"\"{name}\" not implemented for '{type_name(inputs[0].dtype)}': complex numbers have no order"
         )
-    return inputs[0].shape, inputs[0].dtype
+    return inputs[0].shape, int64 if attrs["kind"] in ("argmax", "argmin") else inputs[0].dtype
 
 
 def _matmul(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:

@@ -15,7 +15,6 @@ from tensorsmith.ir.rules import float_result
 from tensorsmith.ops.raw_keys import as_int, find, run
 from tensorsmith.ops.reduction_steps import ValuesIndices
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
-from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -34,13 +33,7 @@ def _record(kind: str) -> Any:
     def graph(x: Node, axis: int) -> tuple[Node, Node]:
         if not x.ndim:
             return x, build.full(x.graph, (), 0, int64)
-        best = scan(x, kind, axis)
-        record = build.map_(Fn.EQ, x, best)
-        if x.dtype.kind == "f":
-            record = build.map_(Fn.LOGICAL_OR, record, build.map_(Fn.ISNAN, x))
-        extent = x.shape[axis]
-        place = build.reshape(x.graph.iota(extent), (extent,) + (1,) * (x.ndim - axis - 1))
-        return best, scan(build.where(record, place, 0), "max", axis)
+        return scan(x, kind, axis), scan(x, "arg" + kind, axis)
 
     return graph
 

@@ -278,16 +278,16 @@ def _indexing(fusion: Fusion, group: Group) -> list[Request]:
 def _scan(fusion: Fusion, group: Group) -> list[Request]:
     """A running sum, product or extreme as a kernel of its own; complex ones by the reference."""
     root = group.roots[0]
-    if root.dtype.is_complex or not root.numel:
-        return _library(fusion, group)
     node, seen = fusion.locate(root.inputs[0])
+    if node.dtype.is_complex or not root.numel:
+        return _library(fusion, group)
     place = fusion.place(root)
-    spec = ScanSpec(root.attrs["kind"], root.shape, root.attrs["axis"], root.dtype, seen.strides, place.strides)
+    spec = ScanSpec(root.attrs["kind"], root.shape, root.attrs["axis"], node.dtype, seen.strides, place.strides)
     from tensorsmith.targets.cpu.scan import lower_scan
 
     lowered = lower_scan(spec)
-    size = root.dtype.itemsize
-    words: list[tuple[Node | None, int]] = [(node, seen.offset * size), (root, place.offset * size)]
+    places = ((node, seen), (root, place))
+    words: list[tuple[Node | None, int]] = [(each, at.offset * each.dtype.itemsize) for each, at in places]
     flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.canonical import arrange
-from tensorsmith.kernels.spec_scan import JOINED, ScanSpec, identity
+from tensorsmith.kernels.spec_scan import JOINED, PLACES, ScanSpec, identity
 from tensorsmith.targets.cpu.body import ARGUMENTS, memory_element
 from tensorsmith.targets.cpu.build import Function, Value, module_text
 from tensorsmith.targets.cpu.casts import cast
@@ -32,6 +32,8 @@ from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 from tensorsmith.targets.cpu.odometer import Odometer, table
 from tensorsmith.targets.cpu.scalars import RENDERINGS
 from tensorsmith.targets.cpu.vector import Lanes, element_of
+
+Parts = tuple[str, ...]  # the state of a lane: a value and, for places, where it was met
 
 _LAUNCH_WORDS = 2
 _HEADER = 9
@@ -56,14 +58,20 @@ class _ScanKernel:
         self.f = Function(name, ARGUMENTS)
         self.element = element_of(structure.state)
         self.memory = memory_element(structure.dtype)
-        widest = max(structure.state.itemsize, structure.dtype.itemsize, 2)
+        places = structure.kind in PLACES
+        widest = 8 if places else max(structure.state.itemsize, structure.dtype.itemsize, 2)
         lanes = 1 if structure.way == "elements" else max(machine.vector_bytes // widest, 2)
         self.lanes = Lanes(self.f, min(lanes, _MOST_LANES), machine)
-        self.size = structure.dtype.itemsize
-        self.start = self.lanes.constant(self.element, identity(structure.kind, structure.state))
+        self.places = places
+        self.sizes = (structure.dtype.itemsize, 8 if self.places else structure.dtype.itemsize)
+        self.kinds = (self.lanes.type(self.element), self.lanes.type("i64"))
+        first = self.lanes.constant(self.element, identity(structure.kind, structure.state))
         # Sums start from 0.0; what is shifted in is -0.0, which is no special constant that costs slow instructions.
         floating = structure.kind == "sum" and structure.state.is_floating_point
-        self.filler = self.lanes.constant(self.element, -0.0) if floating else self.start
+        filler = self.lanes.constant(self.element, -0.0) if floating else first
+        place = (self.lanes.constant("i64", 0),) if self.places else ()
+        self.start: Parts = (first, *place)
+        self.filler: Parts = (filler, *place)
         self.error = self.f.word("%args", _LAUNCH_WORDS, "ptr")
 
     def build(self) -> Function:
@@ -88,55 +96,80 @@ class _ScanKernel:
                 self._columns(ends, extent, steps, 1, None)
         return f
 
-    def _join(self, a: str, b: str) -> str:
+    def _join(self, a: Parts, b: Parts) -> Parts:
         """What was met, then the next value."""
-        context = Context(self.lanes, self.error)
-        return RENDERINGS[JOINED[self.structure.kind]](context, self.structure.state, (a, b))
+        state = self.structure.state
+        if not self.places:
+            context = Context(self.lanes, self.error)
+            return (RENDERINGS[JOINED[self.structure.kind]](context, state, (a[0], b[0])),)
+        element, larger = self.element, self.structure.kind == "argmax"
+        if state.is_floating_point:
+            newer = self.lanes.compare("oge" if larger else "ole", element, b[0], a[0])
+            newer = self.lanes.op("or", "i1", newer, self.lanes.compare("uno", element, b[0], b[0]))
+        else:
+            signed = "s" if state.kind == "i" else "u"
+            newer = self.lanes.compare(f"{signed}{'ge' if larger else 'le'}", element, b[0], a[0])
+        kinds = (element, "i64")
+        return tuple([self.lanes.select(newer, kind, y, x) for kind, x, y in zip(kinds, a, b)])
 
-    def _load(self, pointer: str, mask: str | None) -> str:
-        """Values in the state's dtype."""
+    def _load(self, pointer: str, first: Value, apart: bool, mask: str | None) -> Parts:
+        """Values in the state's dtype, and where they stand: at `first`, or from it on along the axis (`apart`)."""
         value = self.lanes.load(self.memory, pointer, mask)
         if self.structure.dtype.kind == "b":
-            return self.lanes.convert("trunc", "i8", "i1", value)
-        return cast(self.lanes, self.structure.dtype, self.structure.state, value)
+            value = self.lanes.convert("trunc", "i8", "i1", value)
+        else:
+            value = cast(self.lanes, self.structure.dtype, self.structure.state, value)
+        if not self.places:
+            return (value,)
+        place = self.lanes.splat("i64", str(first))
+        return value, self.lanes.op("add", "i64", place, self.lanes.iota("i64")) if apart else place
 
-    def _store(self, value: str, pointer: str, mask: str | None) -> None:
+    def _store(self, parts: Parts, pointer: str, mask: str | None) -> None:
+        value = parts[-1]
+        if self.places:
+            self.lanes.store("i64", value, pointer, mask)
+            return
         if self.structure.dtype.kind == "b":
             value = self.lanes.convert("zext", "i1", "i8", value)
         else:
             value = cast(self.lanes, self.structure.state, self.structure.dtype, value)
         self.lanes.store(self.memory, value, pointer, mask)
 
-    def _shifted(self, value: str, distance: int) -> str:
+    def _shifted(self, parts: Parts, distance: int) -> Parts:
         """The lanes moved up by `distance`, the identity in those below."""
-        count, vector = self.lanes.count, self.lanes.type(self.element)
+        count = self.lanes.count
         order = ", ".join(f"i32 {k - distance if k >= distance else count + k}" for k in range(count))
-        return self.f.value(f"shufflevector {vector} {value}, {vector} {self.filler}, <{count} x i32> <{order}>")
+        return self._shuffled(parts, self.filler, order)
 
-    def _last(self, value: str) -> str:
+    def _last(self, parts: Parts) -> Parts:
         """The last lane in all."""
-        count, vector = self.lanes.count, self.lanes.type(self.element)
-        order = ", ".join([f"i32 {count - 1}"] * count)
-        return self.f.value(f"shufflevector {vector} {value}, {vector} poison, <{count} x i32> <{order}>")
+        count = self.lanes.count
+        return self._shuffled(parts, ("poison", "poison"), ", ".join([f"i32 {count - 1}"] * count))
+
+    def _shuffled(self, parts: Parts, others: Sequence[str], order: str) -> Parts:
+        found = []
+        for value, other, kind in zip(parts, others, self.kinds):
+            found.append(self.f.value(f"shufflevector {kind} {value}, {kind} {other}, <{self.lanes.count} x i32> <{order}>"))
+        return tuple(found)
 
     def _along(self, ends: Sequence[str], extent: Value) -> None:
         f, count = self.f, self.lanes.count
-        kind = self.lanes.type(self.element)
 
-        def step(index: Value, carry: str, mask: str | None) -> str:
-            byte = f.mul(index, self.size)
-            value = self._load(f.offset(ends[0], byte), mask)
+        def step(index: Value, carry: Parts, mask: str | None) -> Parts:
+            here = [f.offset(end, f.mul(index, size)) for end, size in zip(ends, self.sizes)]
+            value = self._load(here[0], index, True, mask)
             distance = 1
             while distance < count:
                 value = self._join(self._shifted(value, distance), value)
                 distance *= 2
-            self._store(self._join(carry, value), f.offset(ends[1], byte), mask)
+            self._store(self._join(carry, value), here[1], mask)
             return self._join(carry, self._last(value))
 
         whole = f.round_down(extent, count)
-        with f.loop(0, whole, count, [(kind, self.start)], name=f"{count} lanes along the axis") as loop:
-            loop.next = [step(loop.index, loop.carried[0], None)]
-        carry = str(loop.out[0])
+        carried = list(zip(self.kinds, self.start))
+        with f.loop(0, whole, count, carried, name=f"{count} lanes along the axis") as loop:
+            loop.next = list(step(loop.index, tuple(loop.carried), None))
+        carry = tuple(str(value) for value in loop.out)
         with f.loop(whole, extent, count, name=f"{count} masked lanes along the axis") as rest:
             step(rest.index, carry, self.lanes.below(f.sub(extent, rest.index)))
 
@@ -146,7 +179,7 @@ class _ScanKernel:
         end = f.add(low, f.round_down(f.sub(high, low), count * vectors))
 
         def here(column: Value) -> list[str]:
-            return [f.offset(pointer, f.mul(column, self.size)) for pointer in ends]
+            return [f.offset(pointer, f.mul(column, size)) for pointer, size in zip(ends, self.sizes)]
 
         with f.loop(low, end, count * vectors, name=f"{vectors} x {count} rows side by side") as loop:
             self._columns(here(loop.index), extent, steps, vectors, None)
@@ -157,16 +190,17 @@ class _ScanKernel:
         self, ends: Sequence[str], extent: Value, steps: Sequence[Value], vectors: int, mask: str | None
     ) -> None:
         """Walk the axis with one state a lane."""
-        f = self.f
-        kind = self.lanes.type(self.element)
-        with f.loop(0, extent, 1, [(kind, self.start)] * vectors, name="positions of the axis") as loop:
+        f, parts = self.f, len(self.start)
+        carried = list(zip(self.kinds, self.start)) * vectors
+        with f.loop(0, extent, 1, carried, name="positions of the axis") as loop:
             places = [f.offset(pointer, f.mul(loop.index, step)) for pointer, step in zip(ends, steps)]
             states: list[Value] = []
             for k in range(vectors):
-                byte = k * self.lanes.count * self.size
-                state = self._join(loop.carried[k], self._load(f.offset(places[0], byte), mask))
-                self._store(state, f.offset(places[1], byte), mask)
-                states.append(state)
+                before = tuple(loop.carried[k * parts : (k + 1) * parts])
+                here = [f.offset(place, k * self.lanes.count * size) for place, size in zip(places, self.sizes)]
+                state = self._join(before, self._load(here[0], loop.index, False, mask))
+                self._store(state, here[1], mask)
+                states += state
             loop.next = states
 
 
@@ -206,13 +240,13 @@ def lower_scan(spec: ScanSpec, machine: Machine | None = None) -> LoweredKernel:
         parts, per_chunk = (parts, 1) if outer * parts <= 4 * wanted else (parts, outer)
     block = -(-math.ceil(columns / parts) // 64) * 64
     parts = math.ceil(columns / block)
-    size = spec.dtype.itemsize
     walked = len(extents) - 1 if way == "across" else len(extents)
-    words = [extent, columns, block, parts, outer, per_chunk, walked, *[step * size for step in steps]]
-    words += table(extents[:walked], [[s * size for s in operand[:walked]] for operand in strides])
+    sizes = (spec.dtype.itemsize, spec.result_dtype.itemsize)
+    words = [extent, columns, block, parts, outer, per_chunk, walked, *[step * size for step, size in zip(steps, sizes)]]
+    words += table(extents[:walked], [[s * size for s in operand[:walked]] for operand, size in zip(strides, sizes)])
     points = math.prod(spec.domain)
     chunks = parts * math.ceil(outer / per_chunk)
-    return LoweredKernel(kernel, chunks, words, 0, 2 * points * size, points)
+    return LoweredKernel(kernel, chunks, words, 0, points * sum(sizes), points)
 
 
 def _nanoseconds(structure: ScanStructure, points: int) -> float:

@@ -94,10 +94,19 @@ def _running(combine: Callable[..., np.ndarray], x: np.ndarray, axis: int) -> np
     return result
 
 
+def _record_places(x: np.ndarray, kind: str, axis: int) -> np.ndarray:
+    """Where the extreme so far was met last; NaN is one."""
+    record = (_REDUCTIONS[kind].accumulate(x, axis) == x) | (x != x)
+    place = np.arange(x.shape[axis]).reshape((-1,) + (1,) * (x.ndim - axis - 1))
+    return np.maximum.accumulate(np.where(record, place, 0), axis)
+
+
 def _scan(node: Node, arrays: Arrays) -> np.ndarray:
     (x,), kind = arrays, node.attrs["kind"]
     if kind == "logsumexp" and x.dtype.kind == "c":
         return _running(logaddexp, x, node.attrs["axis"])
+    if kind in ("argmax", "argmin"):
+        return _record_places(x, kind.removeprefix("arg"), node.attrs["axis"])
     result = _REDUCTIONS[kind].accumulate(x, node.attrs["axis"], dtype=x.dtype)
     return result + 0.0 if kind == "sum" and x.dtype.kind in "fc" else result  # sums start from 0.0, not from -0.0
 
