@@ -124,6 +124,37 @@ def test_under_transforms():
     twin(program)
 
 
+def test_a_batched_function_is_pushed_forward():
+    class Product(ts.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x, y, power):
+            return x**power * y, x + y
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, y, ctx.power = inputs
+            ctx.save_for_forward(x, y)
+
+        @staticmethod
+        def jvp(ctx, a, b, c):
+            x, y = ctx.saved_tensors
+            return ctx.power * x ** (ctx.power - 1) * y * a + x**ctx.power * b, a + b
+
+    x, t = given(ts)
+    y, u = ts.tensor([2.0, 3.0, 4.0]), ts.tensor([1.0, 0.0, -1.0])
+    expected = ts.func.jvp(lambda x, y: (x**3 * y, x + y), (x, y), (t, u))[1]
+    each = lambda x, y: Product.apply(x, y, 3)
+    by_rows = ts.func.jvp(ts.vmap(each), (x, y), (t, u))[1]
+    of_rows = ts.vmap(lambda x, y, t, u: ts.func.jvp(each, (x, y), (t, u))[1])(x, y, t, u)
+    for found in (by_rows, of_rows):
+        assert all(ts.allclose(a, b) for a, b in zip(found, expected))
+    shared = ts.func.jvp(ts.vmap(each, in_dims=(0, None)), (x, y[0]), (t, u[0]))[1]
+    expected = ts.func.jvp(lambda x, y: (x**3 * y, x + y), (x, y[0]), (t, u[0]))[1]
+    assert all(ts.allclose(a, b) for a, b in zip(shared, expected))
+
+
 def test_nested_jvp():
     """d/dx of 2 x^2 t along t; PyTorch 2.13 gives zeros."""
     function = separate(ts).apply

@@ -298,3 +298,26 @@ def test_a_view_beyond_the_tangent_is_refused():
         dual = forward_ad.make_dual(ts.arange(10.0)[5:], ts.ones(5))
         with pytest.raises(NotImplementedError, match="tangent lies otherwise in memory"):
             ts.as_strided(dual, (2,), (1,), 0)
+
+
+def test_second_derivatives_after_the_level():
+    def program(t, log):
+        x, tangent = given(t, True)
+        with fw(t).dual_level():
+            y = (fw(t).make_dual(x, tangent).exp() * x).tanh()
+        (gradient,) = t.autograd.grad(y.sum(), x, create_graph=True)
+        log(gradient, *t.autograd.grad(gradient.sum(), x))
+
+    twin(program)
+
+
+def test_within_a_compiled_function():
+    def derivative(x, tangent):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(forward_ad.make_dual(x, tangent).exp() ** 2).tangent
+
+    x, tangent = given(ts)
+    assert ts.allclose(ts.compile(derivative)(x, tangent), derivative(x, tangent))
+    push = lambda x, t: ts.func.jvp(lambda z: (z.sin() * z).cumsum(0), (x,), (t,))
+    for found, expected in zip(ts.compile(push)(x, tangent), push(x, tangent)):
+        assert ts.allclose(found, expected)

@@ -86,8 +86,9 @@ class SavedTensor:
             if self.output is None:
                 return self.tensor
             if self.alias is not None:
-                if self.alias.layout.level is not self.layout.level:  # the transform is over: what it stood for is left
-                    return self.alias
+                over = self.alias.layout.level is not self.layout.level
+                if over and (self.alias.node is not None or not self.alias.layout.tracked):
+                    return self.alias  # the transform is over: what the wrapper stood for is left, with its own history
                 made = alias_of(self.alias, self.layout.tracked)
             else:
                 made = make_tensor(self.layout, self.storage, self.ptr)

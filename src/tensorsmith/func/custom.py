@@ -50,9 +50,11 @@ def _whole(level: Any, x: Tensor) -> Tensor:
 class _Context(FunctionCtx):
     """The context of one example."""
 
+    pushing = False  # whether `jvp` runs
+
     @property
     def saved_tensors(self) -> tuple:
-        return self.to_save
+        return self.for_forward or () if self.pushing else self.to_save
 
 
 class Mapped(Function):
@@ -92,7 +94,9 @@ class Mapped(Function):
 
         mapping.run(one, _flags(mapping, outputs), [*arguments, *outputs])
         ctx.mark_non_differentiable(*[x for x, flag in zip(outputs, constant) if flag])
-        ctx.save_for_backward(*[x if isinstance(x, Tensor) else None for x in [*arguments, *outputs]])
+        kept = [x if isinstance(x, Tensor) else None for x in [*arguments, *outputs]]
+        ctx.save_for_backward(*kept)
+        ctx.save_for_forward(*kept)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -112,6 +116,21 @@ class Mapped(Function):
             g.sum(0) if isinstance(g, Tensor) and dim is None else g for g, dim in zip(found, mapping.in_dims)
         ]
         return (None, *summed)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        mapping, moving = ctx.mapping, tangents[1:]
+        kept = [x if x is not None else other for x, other in zip(ctx.saved_tensors, ctx.others)]
+
+        def one(*given: Any) -> Any:
+            context = _Context()
+            _set_up(mapping.function, context, given[: len(kept)], ctx)
+            context.pushing = True
+            return mapping.function.jvp(context, *given[len(kept) :])
+
+        flags = [d is not None and isinstance(t, Tensor) for d, t in zip(mapping.in_dims, moving)]
+        found = mapping.run(one, [*_flags(mapping, kept[ctx.count :]), *flags], [*kept, *moving])
+        return found[0] if ctx.lone else found
 
 
 def _flags(mapping: Mapping, outputs: Sequence[Any]) -> list[bool]:
