@@ -18,9 +18,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.canonical import arrange
 from tensorsmith.kernels.spec_scan import JOINED, PLACES, ScanSpec, identity
+from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cpu.body import ARGUMENTS, memory_element
 from tensorsmith.targets.cpu.build import Function, Value, module_text
 from tensorsmith.targets.cpu.casts import cast
@@ -38,6 +40,7 @@ Parts = tuple[str, ...]  # the state of a lane: a value and, for places, where i
 _LAUNCH_WORDS = 2
 _HEADER = 9
 _MOST_LANES = 16  # along the axis: more would only lengthen the shuffles
+_FARTHEST = 500.0  # below the largest exponent: exp(-500) is far from the end of float64
 
 
 @dataclass(frozen=True)
@@ -155,13 +158,17 @@ class _ScanKernel:
     def _along(self, ends: Sequence[str], extent: Value) -> None:
         f, count = self.f, self.lanes.count
 
+        # Of float32, whose state is wider: what a common maximum costs in digits is beyond the last one of the result.
+        near = self.structure.kind == "logsumexp" and self.structure.dtype is dtypes.float32
+
         def step(index: Value, carry: Parts, mask: str | None) -> Parts:
             here = [f.offset(end, f.mul(index, size)) for end, size in zip(ends, self.sizes)]
             value = self._load(here[0], index, True, mask)
-            distance = 1
-            while distance < count:
-                value = self._join(self._shifted(value, distance), value)
-                distance *= 2
+            if near:
+                found = (self._log_of_sums(carry, value),)
+                self._store(found, here[1], mask)
+                return self._last(found)
+            value = self._prefix(value)
             self._store(self._join(carry, value), here[1], mask)
             return self._join(carry, self._last(value))
 
@@ -172,6 +179,52 @@ class _ScanKernel:
         carry = tuple(str(value) for value in loop.out)
         with f.loop(whole, extent, count, name=f"{count} masked lanes along the axis") as rest:
             step(rest.index, carry, self.lanes.below(f.sub(extent, rest.index)))
+
+    def _prefix(self, value: Parts) -> Parts:
+        """Every lane joined with all below it."""
+        distance = 1
+        while distance < self.lanes.count:
+            value = self._join(self._shifted(value, distance), value)
+            distance *= 2
+        return value
+
+    def _log_of_sums(self, carry: Parts, value: Parts) -> str:
+        """Log-sum-exps of a vector by one exponential and one logarithm: of running sums of exp(x - m), m the largest.
+
+        Where some x is so far below m that its exponential would vanish, or nothing is finite, lanes are joined one by one.
+        """
+        lanes, state, element = self.lanes, self.structure.state, self.element
+        context = Context(lanes, self.error)
+
+        def apply(fn: Fn, *arguments: str) -> str:
+            return RENDERINGS[fn](context, state, arguments)
+
+        largest = apply(Fn.MAXIMUM, carry[0], value[0])
+        distance = 1
+        while distance < lanes.count:
+            largest = apply(Fn.MAXIMUM, largest, lanes.rotate(element, largest, distance))
+            distance *= 2
+        least = lanes.op("fsub", element, largest, lanes.constant(element, _FARTHEST))
+        far = lanes.compare("ult", element, value[0], least)
+        far = lanes.op("or", "i1", far, apply(Fn.ISINF, largest))
+
+        def joined() -> list[str]:
+            return [self._join(carry, self._prefix(value))[0]]
+
+        def summed() -> list[str]:
+            total = apply(Fn.EXP, lanes.op("fsub", element, value[0], largest))
+            filler = lanes.constant(element, -0.0)
+            distance = 1
+            while distance < lanes.count:
+                count = lanes.count
+                order = ", ".join(f"i32 {k - distance if k >= distance else count + k}" for k in range(count))
+                total = lanes.op("fadd", element, self._shuffled((total,), (filler,), order)[0], total)
+                distance *= 2
+            before = apply(Fn.EXP, lanes.op("fsub", element, carry[0], largest))
+            logarithm = apply(Fn.LOG, lanes.op("fadd", element, total, before))
+            return [lanes.op("fadd", element, largest, logarithm)]
+
+        return self.f.choose(lanes.any(far), [self.kinds[0]], joined, summed)[0]
 
     def _across(self, ends: Sequence[str], extent: Value, steps: Sequence[Value], low: Value, high: Value) -> None:
         f, count = self.f, self.lanes.count
