@@ -76,21 +76,21 @@ def acosh(input: Tensor, *, out: Any = None) -> Tensor:
     """acosh(input): from log1p"""
 def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
     """add(input, other, *, alpha=1): IEEE 754, one operation"""
-def addbmm(input: Tensor, *args: Any, out: Any = None) -> Tensor:
+def addbmm(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Tensor:
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1, out: Any = None) -> Tensor:
     """input + value * tensor1 / tensor2."""
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1, out: Any = None) -> Tensor:
     """input + value * tensor1 * tensor2."""
-def addmm(input: Tensor, *args: Any, out: Any = None) -> Tensor:
+def addmm(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2)."""
-def addmv(input: Tensor, *args: Any, out: Any = None) -> Tensor:
+def addmv(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
-def addr(input: Tensor, *args: Any, out: Any = None) -> Tensor:
+def addr(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
 def adjoint(input: Tensor) -> Tensor:
     """The last two axes exchanged, conjugated where complex."""
-def alias_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def alias_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`alias`, in new memory."""
 def all(input: Tensor, dim: Any = None, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """Whether every element is non-zero; true over nothing."""
@@ -178,7 +178,7 @@ def as_strided(
     storage_offset: builtins.int | None = None,
 ) -> Tensor:
     """Any shape, strides and offset over the storage of a tensor."""
-def as_strided_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def as_strided_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`as_strided`, in new memory."""
 def as_strided_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """A copy with the elements of given strides written over by src."""
@@ -202,7 +202,7 @@ def atleast_2d(*tensors: Any) -> Any:
     """Every tensor with at least 2 axes; tensors that have them are returned as they are."""
 def atleast_3d(*tensors: Any) -> Any:
     """Every tensor with at least 3 axes; tensors that have them are returned as they are."""
-def baddbmm(input: Tensor, *args: Any, out: Any = None) -> Tensor:
+def baddbmm(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Tensor:
     """beta * input + alpha * (batch1 @ batch2)."""
 def bartlett_window(
     window_length: builtins.int,
@@ -248,7 +248,7 @@ def blackman_window(
     """0.42 - 0.5 cos(2 pi x) + 0.08 cos(4 pi x)."""
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along the diagonal of a matrix of zeros."""
-def bmm(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """The products of two batches of matrices, (B, M, K) and (B, K, N)."""
 def broadcast_shapes(*shapes: Any) -> Any:
     """The common shape of several shapes (ints count as vectors)."""
@@ -360,7 +360,7 @@ def diagflat(input: Tensor, offset: builtins.int = 0) -> Tensor:
     """All elements as the diagonal of a matrix."""
 def diagonal(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
     """The diagonal of two axes as a new last axis."""
-def diagonal_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def diagonal_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`diagonal`, in new memory."""
 def diagonal_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """A copy with a diagonal written over by src."""
@@ -382,7 +382,7 @@ def div(input: Tensor, other: Any, *, rounding_mode: str | None = None, out: Any
     """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
 def divide(input: Tensor, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
     """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
-def dot(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+def dot(input: Tensor, tensor: Tensor, *, out: Any = None) -> Tensor:
     """The sum of the products of two vectors."""
 def dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`nn.functional.dropout` with all arguments given."""
@@ -445,7 +445,7 @@ def exp(input: Tensor, *, out: Any = None) -> Tensor:
     """exp(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
 def exp2(input: Tensor, *, out: Any = None) -> Tensor:
     """exp2(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
-def expand_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def expand_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`expand`, in new memory."""
 def expm1(input: Tensor, *, out: Any = None) -> Tensor:
     """expm1(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
@@ -473,7 +473,7 @@ def fliplr(input: Tensor) -> Tensor:
     """The second axis reversed."""
 def flipud(input: Tensor) -> Tensor:
     """The first axis reversed."""
-def float_power(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+def float_power(input: Tensor, exponent: Any, *, out: Any = None) -> Tensor:
     """x ** y in float64, or in complex128."""
 def floor(input: Tensor, *, out: Any = None) -> Tensor:
     """floor(input): IEEE 754, one operation"""
@@ -522,7 +522,7 @@ def gcd(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The greatest common divisor of integers, not negative; gcd(0, 0) is 0."""
 def ge(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ge(input, other): IEEE 754, one operation"""
-def ger(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+def ger(input: Tensor, vec2: Tensor, *, out: Any = None) -> Tensor:
     """All products of the elements of two vectors."""
 def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: builtins.int = 1) -> list[Tensor]:
     """Estimates of the derivative along axes by central differences, one tensor an axis."""
@@ -563,7 +563,7 @@ def hash_tensor(
     out: Any = None,
 ) -> Tensor:
     """The exclusive or of the elements' bits, over axes (all without `dim`), in uint64."""
-def heaviside(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
+def heaviside(input: Tensor, values: Any, *, out: Any = None) -> Tensor:
     """0 below zero, 1 above, and the second operand at zero."""
 def histc(
     input: Tensor,
@@ -818,7 +818,7 @@ def min(
     """Smallest element of all; or along `dim`, as (values, indices); or elementwise with another tensor."""
 def minimum(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """minimum(input, other): IEEE 754-2019 minimum"""
-def mm(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """The product of two matrices."""
 def mode(
     input: Tensor,
@@ -855,7 +855,7 @@ def multinomial(
     """Indices drawn with the probabilities that the rows of `input` are proportional to."""
 def multiply(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """mul(input, other): IEEE 754, one operation"""
-def mv(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+def mv(input: Tensor, vec: Tensor, *, out: Any = None) -> Tensor:
     """The product of a matrix and a vector."""
 def mvlgamma(input: Tensor, p: builtins.int, *, out: Any = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
@@ -900,7 +900,7 @@ def nansum(
     """Sum over axes with NaN counted as 0."""
 def narrow(input: Tensor, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
     """`length` positions of one axis from `start` (negative counts from the end)."""
-def narrow_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def narrow_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`narrow`, in new memory."""
 def ne(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ne(input, other): IEEE 754, one operation"""
@@ -959,7 +959,7 @@ def ones_like(
     memory_format: Any = None,
 ) -> Tensor:
     """A tensor of the shape, dtype and memory order of another, filled with 1."""
-def outer(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+def outer(input: Tensor, vec2: Tensor, *, out: Any = None) -> Tensor:
     """All products of the elements of two vectors."""
 def pairwise_distance(
     x1: Tensor,
@@ -973,7 +973,7 @@ def pdist(input: Tensor, p: builtins.float = 2.0) -> Tensor:
     """The p-norms of the differences of all pairs of rows i < j of a matrix (n, m), as a vector (n (n - 1) / 2)."""
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """Axis i of the result is axis dims[i]."""
-def permute_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def permute_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`permute`, in new memory."""
 def polar(abs: Tensor, angle: Tensor, *, out: Any = None) -> Tensor:
     """abs * (cos(angle) + i sin(angle)), of two tensors of one dtype, float32 or float64, whose shapes broadcast."""
@@ -1113,7 +1113,7 @@ def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself: conjugates are computed at once."""
 def resolve_neg(input: Tensor) -> Tensor:
     """The tensor itself: negatives are computed at once."""
-def result_type(tensor1: Any, tensor2: Any) -> Any:
+def result_type(tensor: Any, other: Any) -> Any:
     """The dtype that an arithmetic operator of the two has."""
 def rms_norm(
     input: Tensor,
@@ -1143,7 +1143,7 @@ def rsqrt(input: Tensor, *, out: Any = None) -> Tensor:
 def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
 def scalar_tensor(
-    value: Any,
+    s: Any,
     *,
     dtype: DType | None = None,
     device: Any = None,
@@ -1209,7 +1209,7 @@ def segment_reduce(
     """Runs of `axis`, given by their lengths or by where they start and end, reduced to one value each."""
 def select(input: Tensor, dim: builtins.int, index: Any) -> Tensor:
     """One position of an axis, which is dropped."""
-def select_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def select_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`select`, in new memory."""
 def select_scatter(input: Tensor, src: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """A copy with one position of an axis written over by src."""
@@ -1229,9 +1229,9 @@ def sinc(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
 def sinh(input: Tensor, *, out: Any = None) -> Tensor:
     """sinh(input): from expm1"""
-def slice_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def slice_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`slice`, in new memory."""
-def slice_scatter(input: Tensor, src: Tensor, *args: Any, out: Any = None) -> Tensor:
+def slice_scatter(input: Tensor, src: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Tensor:
     """A copy with a slice of an axis written over by src."""
 def softmax(input: Tensor, dim: builtins.int, dtype: DType | None = None, *, out: Any = None) -> Tensor:
     """e**x along dim, divided by its sum."""
@@ -1254,7 +1254,7 @@ def split_with_sizes(
     dim: builtins.int = 0,
 ) -> tuple[Tensor, ...]:
     """Parts of given sizes along an axis."""
-def split_with_sizes_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def split_with_sizes_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`split_with_sizes`, in new memory."""
 def sqrt(input: Tensor, *, out: Any = None) -> Tensor:
     """sqrt(input): IEEE 754, one operation"""
@@ -1262,7 +1262,7 @@ def square(input: Tensor, *, out: Any = None) -> Tensor:
     """x * x."""
 def squeeze(input: Tensor, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
     """Without the axes of extent 1, or without those of `dim` that have extent 1."""
-def squeeze_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def squeeze_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`squeeze`, in new memory."""
 def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:
     """Tensors of equal shape joined along a new axis."""
@@ -1304,7 +1304,7 @@ def swapdims(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and zero-dim tensors as they are."""
-def t_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def t_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`t`, in new memory."""
 def take(input: Tensor, index: Tensor, *, out: Any = None) -> Tensor:
     """Elements of the flattened tensor, in the shape of the index."""
@@ -1357,7 +1357,7 @@ def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
 def transpose(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
-def transpose_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def transpose_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`transpose`, in new memory."""
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: builtins.float = 1, dim: builtins.int = -1) -> Tensor:
     """The area under samples by the trapezoidal rule, at points x or at distance dx."""
@@ -1393,11 +1393,11 @@ def trunc(input: Tensor, *, out: Any = None) -> Tensor:
     """trunc(input): IEEE 754, one operation"""
 def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Every position of an axis, as a tuple."""
-def unbind_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def unbind_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`unbind`, in new memory."""
 def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
     """One axis divided into several (one extent may be -1)."""
-def unfold_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def unfold_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`unfold`, in new memory."""
 def unique(
     input: Tensor,
@@ -1418,11 +1418,11 @@ def unravel_index(indices: Tensor, shape: builtins.int | Sequence[builtins.int])
     """Positions in the flattened array of a shape as one tensor of positions an axis."""
 def unsafe_chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """`chunk`, whose results autograd takes for separate tensors: for callers that write to one side only."""
-def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+def unsafe_split(input: Tensor, split_size: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """`split`, whose results autograd takes for separate tensors: for callers that write to one side only."""
 def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
     """With a new axis of extent 1 at `dim`."""
-def unsqueeze_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def unsqueeze_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`unsqueeze`, in new memory."""
 def vander(x: Tensor, N: builtins.int | None = None, increasing: builtins.bool = False) -> Tensor:
     """The powers of each element, one row each: x**(N-1) ... x 1, or the other way round if `increasing`."""
@@ -1451,7 +1451,7 @@ def view_as_complex(input: Tensor) -> Tensor:
     """The same memory as complex numbers: real (..., 2) as complex (...)."""
 def view_as_real(input: Tensor) -> Tensor:
     """The same memory as real numbers: complex (...) as real (..., 2), the parts along the last axis."""
-def view_copy(input: Tensor, *args: Any, out: Any = None) -> Any:
+def view_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`view`, in new memory."""
 def vsplit(input: Tensor, *args: Any, indices: Any = None, sections: Any = None) -> tuple[Tensor, ...]:
     """Parts along the first axis."""

@@ -15,7 +15,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The product of vectors, matrices, or batches of matrices (batch axes broadcast)."""
 def matrix_norm(
-    A: Tensor,
+    input: Tensor,
     ord: Any = 'fro',
     dim: Any = ...,
     keepdim: bool = False,
@@ -27,7 +27,7 @@ def matrix_norm(
 def multi_dot(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """The product of several matrices (the first and last may be vectors), bracketed for the least work."""
 def norm(
-    A: Tensor,
+    input: Tensor,
     ord: Any = None,
     dim: Any = None,
     keepdim: bool = False,

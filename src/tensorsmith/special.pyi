@@ -7,7 +7,7 @@ import numpy as np
 from tensorsmith.tensor.tensor import Tensor as Tensor
 from tensorsmith.core.dtypes import DType
 from typing import Any
-def airy_ai(input: Tensor, *, out: Any = None) -> Tensor:
+def airy_ai(x: Tensor, *, out: Any = None) -> Tensor:
     """The Airy function Ai. float32 and float64; integers in the default dtype."""
 def bessel_j0(input: Tensor, *, out: Any = None) -> Tensor:
     """The Bessel function of the first kind of order 0. float32 and float64; integers in the default dtype."""
@@ -17,13 +17,13 @@ def bessel_y0(input: Tensor, *, out: Any = None) -> Tensor:
     """The Bessel function of the second kind of order 0: -inf at 0, NaN below. float32 and float64; integers in the default dtype."""
 def bessel_y1(input: Tensor, *, out: Any = None) -> Tensor:
     """The Bessel function of the second kind of order 1: -inf at 0, NaN below. float32 and float64; integers in the default dtype."""
-def chebyshev_polynomial_t(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def chebyshev_polynomial_t(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Chebyshev polynomial of the first kind of degree n (a tensor or a number; 0 for a negative one)."""
-def chebyshev_polynomial_u(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def chebyshev_polynomial_u(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Chebyshev polynomial of the second kind of degree n (a tensor or a number; 0 for a negative one)."""
-def chebyshev_polynomial_v(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def chebyshev_polynomial_v(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Chebyshev polynomial of the third kind of degree n (a tensor or a number; 0 for a negative one)."""
-def chebyshev_polynomial_w(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def chebyshev_polynomial_w(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Chebyshev polynomial of the fourth kind of degree n (a tensor or a number; 0 for a negative one)."""
 def digamma(input: Tensor, *, out: Any = None) -> Tensor:
     """digamma(input): recurrence and asymptotic series, A&S 6.3"""
@@ -49,9 +49,9 @@ def gammaincc(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The regularised upper incomplete gamma function Q(input, other); differentiable in `other`."""
 def gammaln(input: Tensor, *, out: Any = None) -> Tensor:
     """lgamma(input): Lanczos; reflection below 1/2"""
-def hermite_polynomial_h(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def hermite_polynomial_h(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The physicists' Hermite polynomial of degree n (a tensor or a number; 0 for a negative one)."""
-def hermite_polynomial_he(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def hermite_polynomial_he(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The probabilists' Hermite polynomial of degree n (a tensor or a number; 0 for a negative one)."""
 def i0(input: Tensor, *, out: Any = None) -> Tensor:
     """The modified Bessel function of order 0."""
@@ -61,9 +61,9 @@ def i1(input: Tensor, *, out: Any = None) -> Tensor:
     """The modified Bessel function of order 1."""
 def i1e(input: Tensor, *, out: Any = None) -> Tensor:
     """The modified Bessel function of order 1, times exp(-|x|)."""
-def laguerre_polynomial_l(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def laguerre_polynomial_l(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Laguerre polynomial of degree n (a tensor or a number; 0 for a negative one)."""
-def legendre_polynomial_p(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def legendre_polynomial_p(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Legendre polynomial of degree n (a tensor or a number; 0 for a negative one)."""
 def log1p(input: Tensor, *, out: Any = None) -> Tensor:
     """log1p(input): log with the rounding of 1 + x corrected"""
@@ -95,23 +95,23 @@ def psi(input: Tensor, *, out: Any = None) -> Tensor:
     """digamma(input): recurrence and asymptotic series, A&S 6.3"""
 def round(input: Tensor, *, decimals: int = 0, out: Any = None) -> Tensor:
     """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
-def scaled_modified_bessel_k0(input: Tensor, *, out: Any = None) -> Tensor:
+def scaled_modified_bessel_k0(x: Tensor, *, out: Any = None) -> Tensor:
     """exp(x) times the modified Bessel function of the second kind of order 0. float32 and float64; integers in the default dtype."""
-def scaled_modified_bessel_k1(input: Tensor, *, out: Any = None) -> Tensor:
+def scaled_modified_bessel_k1(x: Tensor, *, out: Any = None) -> Tensor:
     """exp(x) times the modified Bessel function of the second kind of order 1. float32 and float64; integers in the default dtype."""
-def shifted_chebyshev_polynomial_t(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def shifted_chebyshev_polynomial_t(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Chebyshev polynomial of the first kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
-def shifted_chebyshev_polynomial_u(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def shifted_chebyshev_polynomial_u(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Chebyshev polynomial of the second kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
-def shifted_chebyshev_polynomial_v(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def shifted_chebyshev_polynomial_v(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Chebyshev polynomial of the third kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
-def shifted_chebyshev_polynomial_w(input: Any, n: Any, *, out: Any = None) -> Tensor:
+def shifted_chebyshev_polynomial_w(x: Any, n: Any, *, out: Any = None) -> Tensor:
     """The Chebyshev polynomial of the fourth kind at 2 x - 1, of degree n (a tensor or a number; 0 for a negative one)."""
 def sinc(input: Tensor, *, out: Any = None) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
 def softmax(input: Tensor, dim: int, dtype: DType | None = None, *, out: Any = None) -> Tensor:
     """e**x along dim, divided by its sum."""
-def spherical_bessel_j0(input: Tensor, *, out: Any = None) -> Tensor:
+def spherical_bessel_j0(x: Tensor, *, out: Any = None) -> Tensor:
     """sin(x) / x: the spherical Bessel function of order 0. float32 and float64; integers in the default dtype."""
 def xlog1py(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """x log(1 + y), 0 where x is 0."""

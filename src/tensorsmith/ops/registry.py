@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, TypeVar
 
 from tensorsmith.core.dtypes import as_dtype
@@ -46,6 +47,35 @@ class Public:
 TABLE: dict[str, Public] = {}
 
 
+# PyTorch's names of arguments, where one function here makes several operators: ours -> PyTorch's.
+_ARGUMENT_NAMES: dict[str, dict[str, str]] = {
+    "mm": {"other": "mat2"}, "bmm": {"other": "mat2"}, "mv": {"other": "vec"}, "dot": {"other": "tensor"},
+    "linalg.norm": {"A": "input"}, "linalg.matrix_norm": {"A": "input"}, "scalar_tensor": {"value": "s"},
+    "result_type": {"tensor1": "tensor", "tensor2": "other"}, "unsafe_split": {"split_size_or_sections": "split_size"},
+    "outer": {"other": "vec2"}, "heaviside": {"other": "values"}, "float_power": {"other": "exponent"},
+    **dict.fromkeys(
+        [f"special.{name}" for name in (
+            "airy_ai", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0",
+            *(f"{kind}chebyshev_polynomial_{letter}" for kind in ("", "shifted_") for letter in "tuvw"),
+            "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+        )], {"input": "x"},
+    ),
+}  # fmt: skip
+
+
+def _with_arguments_called(function: Any, names: dict[str, str]) -> Any:
+    """The same function with other names of its arguments; nothing is added to a call."""
+    code = function.__code__
+    assert set(names) <= set(code.co_varnames[: code.co_argcount]), (function, names)
+    code = code.replace(co_varnames=tuple([names.get(n, n) for n in code.co_varnames]))
+    found = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    functools.update_wrapper(found, function)
+    found.__kwdefaults__ = function.__kwdefaults__
+    found.__annotations__ = {names.get(n, n): each for n, each in function.__annotations__.items()}
+    del found.__wrapped__  # its signature is that of the code, with the new names
+    return found
+
+
 def public(
     family: str, *, name: str | None = None, namespace: str = "", method: bool = True, kind: str = "kernel",
     differentiable: bool = True, aliases: tuple[str, ...] = (), out: bool = False,
@@ -55,6 +85,8 @@ def public(
     def enter(function: F) -> F:
         public_name = name or function.__name__.rstrip("_")
         key = f"{namespace}.{public_name}" if namespace else public_name
+        if key in _ARGUMENT_NAMES:
+            function = _with_arguments_called(function, _ARGUMENT_NAMES[key])
         renamed = _with_other_names(function)
         wrapped: Any = _with_out(function, key) if out else renamed
         TABLE[key] = Public(
@@ -102,8 +134,9 @@ def _with_out(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     signature = inspect.signature(function)
     renamed = not {"dim", "dtype"}.isdisjoint(signature.parameters)
-    parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    parameters.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None))
+    parameters = list(signature.parameters.values())
+    last = len(parameters) - (bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    parameters.insert(last, inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None))
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return wrapped
 

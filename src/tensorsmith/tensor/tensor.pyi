@@ -299,7 +299,7 @@ class Tensor:
     def bitwise_xor(self, other: Any) -> Tensor:
         """bitwise_xor(input, other): bits"""
     def bitwise_xor_(self, other: Any) -> Tensor: ...
-    def bmm(self, other: Tensor) -> Tensor:
+    def bmm(self, mat2: Tensor) -> Tensor:
         """The products of two batches of matrices, (B, M, K) and (B, K, N)."""
     def bool(self, *, memory_format: Any = None) -> Tensor:
         """In bool; the tensor itself where it is that already."""
@@ -426,7 +426,7 @@ class Tensor:
     def divide(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """input / other; with rounding_mode "trunc" or "floor" rounded towards zero or down, integers staying integers."""
     def divide_(self, other: Any, *, rounding_mode: str | None = None) -> Tensor: ...
-    def dot(self, other: Tensor) -> Tensor:
+    def dot(self, tensor: Tensor) -> Tensor:
         """The sum of the products of two vectors."""
     def double(self, *, memory_format: Any = None) -> Tensor:
         """In float64; the tensor itself where it is that already."""
@@ -478,7 +478,7 @@ class Tensor:
         """The first axis reversed."""
     def float(self, *, memory_format: Any = None) -> Tensor:
         """In float32; the tensor itself where it is that already."""
-    def float_power(self, other: Any) -> Tensor:
+    def float_power(self, exponent: Any) -> Tensor:
         """x ** y in float64, or in complex128."""
     def floor(self) -> Tensor:
         """floor(input): IEEE 754, one operation"""
@@ -508,7 +508,7 @@ class Tensor:
     def ge_(self, other: Any) -> Tensor: ...
     def geometric_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         """Write samples of the geometric distribution (p) over this tensor."""
-    def ger(self, other: Tensor) -> Tensor:
+    def ger(self, vec2: Tensor) -> Tensor:
         """All products of the elements of two vectors."""
     @property
     def grad(self) -> Tensor | None: ...
@@ -533,7 +533,7 @@ class Tensor:
         """x outside [-lambd, lambd], 0 inside."""
     def hash_tensor(self, dim: Any = (), *, keepdim: builtins.bool = False, mode: builtins.int = 0) -> Tensor:
         """The exclusive or of the elements' bits, over axes (all without `dim`), in uint64."""
-    def heaviside(self, other: Any) -> Tensor:
+    def heaviside(self, values: Any) -> Tensor:
         """0 below zero, 1 above, and the second operand at zero."""
     def heaviside_(self, other: Any) -> Tensor: ...
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
@@ -724,7 +724,7 @@ class Tensor:
     def minimum(self, other: Any) -> Tensor:
         """minimum(input, other): IEEE 754-2019 minimum"""
     def minimum_(self, other: Any) -> Tensor: ...
-    def mm(self, other: Tensor) -> Tensor:
+    def mm(self, mat2: Tensor) -> Tensor:
         """The product of two matrices."""
     def mode(self, dim: builtins.int = -1, keepdim: builtins.bool = False) -> ValuesIndices:
         """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
@@ -756,7 +756,7 @@ class Tensor:
     def multiply(self, other: Any) -> Tensor:
         """mul(input, other): IEEE 754, one operation"""
     def multiply_(self, other: Any) -> Tensor: ...
-    def mv(self, other: Tensor) -> Tensor:
+    def mv(self, vec: Tensor) -> Tensor:
         """The product of a matrix and a vector."""
     def mvlgamma(self, p: builtins.int) -> Tensor:
         """The logarithm of the multivariate gamma function of dimension p."""
@@ -880,7 +880,7 @@ class Tensor:
     def not_equal_(self, other: Any) -> Tensor: ...
     def numpy(self, *, force: builtins.bool = False) -> np.ndarray:
         """The tensor's memory as a NumPy array: both see each other's writes."""
-    def outer(self, other: Tensor) -> Tensor:
+    def outer(self, vec2: Tensor) -> Tensor:
         """All products of the elements of two vectors."""
     @property
     def output_nr(self) -> builtins.int: ...
@@ -1218,7 +1218,7 @@ class Tensor:
         """The elements (or slices of an axis) without immediate repetitions."""
     def unsafe_chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """`chunk`, whose results autograd takes for separate tensors: for callers that write to one side only."""
-    def unsafe_split(self, split_size_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+    def unsafe_split(self, split_size: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """`split`, whose results autograd takes for separate tensors: for callers that write to one side only."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """With a new axis of extent 1 at `dim`."""

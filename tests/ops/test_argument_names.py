@@ -1,0 +1,91 @@
+"""Public functions take PyTorch's argument names, in its order: those of one overload of the function at least."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import tensorsmith as ts
+from tensorsmith.ops.registry import TABLE, Public
+
+torch = pytest.importorskip("torch")
+
+# Prefix of PyTorch's schema names by namespace.
+PREFIXES = {"": "", "special": "special_", "linalg": "linalg_"}
+# What names a place in a machine, or a physical layout, of which there is one here.
+_PLACE = {"layout", "pin_memory", "device", "non_blocking"}
+# Functions of PyTorch that are written in Python: their arguments are not those of the schema of that name.
+_IN_PYTHON = {"broadcast_shapes", "rrelu", "softplus", "split", "tensordot"}
+_EITHER = {"linalg.vector_norm"}  # PyTorch takes `x` and `input`
+# Arguments that PyTorch's Python functions call otherwise than its schemas, or do not have.
+_RENAMED = {"self": "input"}
+
+
+def schemas() -> dict[str, list[list[str]]]:
+    """The argument names of every overload that is not an `out` form, by name."""
+    found: dict[str, list[list[str]]] = {}
+    for schema in torch._C._jit_get_all_schemas():
+        space, _, name = schema.name.partition("::")
+        names = [_RENAMED.get(a.name, a.name) for a in schema.arguments]
+        generated = [a.name for a in schema.arguments if a.is_out]
+        named_dims = any(a.name in ("dimname", "names") or "Dimname" in str(a.type) for a in schema.arguments)
+        if space == "aten" and not generated and not named_dims:
+            found.setdefault(name, []).append([n for n in names if n not in _PLACE])
+    return found
+
+
+SCHEMAS = schemas()
+
+
+def accepted(function: Any) -> tuple[list[str], bool, bool]:
+    """The names a function takes, in order, and whether it takes any number of positions or any names."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return names, any(p.kind is p.VAR_POSITIONAL for p in parameters), any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def difference(entry: Public) -> str:
+    """What keeps a function from taking the names of any overload; "" where one fits."""
+    ours, positions, keywords = accepted(entry.function)
+    missing = []
+    for theirs in SCHEMAS[PREFIXES[entry.namespace] + entry.name]:
+        absent = [n for n in theirs if n not in ours]
+        if keywords or not absent or (positions and len(absent) == 1):
+            return ""
+        missing.append(absent)
+    return f"{entry.namespace}.{entry.name}({', '.join(ours)}) lacks {min(missing, key=len)}".lstrip(".")
+
+
+ENTRIES = [
+    entry for entry in TABLE.values()
+    if entry.family != "custom" and entry.name not in _IN_PYTHON and f"linalg.{entry.name}" not in _EITHER and entry.namespace in PREFIXES and PREFIXES[entry.namespace] + entry.name in SCHEMAS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.namespace}.{entry.name}".lstrip("."))
+def test_pytorchs_argument_names(entry):
+    assert not difference(entry)
+
+
+def test_names_are_those_of_calls_too():
+    x, v = ts.ones(2, 2), ts.ones(2)
+    assert ts.mm(x, mat2=x).shape == x.mm(mat2=x).shape == (2, 2)
+    assert ts.mv(x, vec=v).tolist() == [2.0, 2.0] and ts.dot(v, tensor=v).item() == 2.0
+    assert ts.pow(x, exponent=2).shape == (2, 2) and ts.heaviside(v, values=v).tolist() == [1.0, 1.0]
+    assert ts.addmm(v, mat1=x, mat2=x, beta=0).shape == (2, 2)
+    with pytest.raises(TypeError):
+        ts.mm(x, other=x)
+
+
+def test_numpys_names_of_dim_and_keepdim():
+    x = ts.ones(2, 3)
+    assert ts.sum(x, axis=1, keepdims=True).shape == (2, 1)
+    assert x.amax(axis=0).shape == (3,)
+
+
+if __name__ == "__main__":
+    for each in ENTRIES:
+        if difference(each):
+            print(difference(each))
