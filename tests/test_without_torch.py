@@ -1,4 +1,4 @@
-"""The package is not PyTorch: it imports no torch, and its operators, gradients and compiled programs run where there is none."""
+"""The package is not PyTorch: it imports no torch; operators, gradients and compiled programs run where there is none."""
 
 from __future__ import annotations
 
