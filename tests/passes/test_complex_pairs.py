@@ -146,10 +146,19 @@ def test_moves(name, dtype):
 
 
 def test_an_index_out_of_range_is_named():
-    arrays = [random(6, 4), np.full((6, 4), 6)]
+    arrays = [random(6, 4), np.zeros((6, 4), np.int64)]
+    arrays[1][5, 2] = 6
     plan = build_plan(graph_of(lambda g, x, i: MOVES["gather"](g, x, i), arrays), places(arrays))
-    with pytest.raises(IndexError, match="index 6 .*size 6"):
+    with pytest.raises(IndexError, match=r"index 6 at position \[5, 2\] .*size 6"):
         run(plan, arrays)
+
+
+def test_an_index_out_of_range_is_named_where_indices_repeat():
+    arrays = [random(6, 4).real, np.zeros((6, 1), np.int64)]
+    arrays[1][5, 0] = 6
+    graph = graph_of(lambda g, x, i: g.add(Primitive.GATHER, (x, build.broadcast_to(i, (6, 4))), axis=0), arrays)
+    with pytest.raises(IndexError, match=r"index 6 at position \[5, 0\]"):
+        run(build_plan(graph, places(arrays)), arrays)
 
 
 @pytest.mark.parametrize("shape", [(1,), (5,), (3, 7), (130, 3), (3, 70000), (70000, 2), (2, 3, 4)])

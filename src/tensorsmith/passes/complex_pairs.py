@@ -313,7 +313,7 @@ def _slices(at: _Lowering, node: Node) -> Value:
 def _elements(at: _Lowering, node: Node) -> Value:
     """GATHER and SCATTER move both parts from and to the same place."""
     operands = [at.joined(x) if x.dtype.is_complex else _along_pairs(at.real[x]) for x in node.inputs]
-    return Value(at.result.add(node.op, operands, **node.attrs))
+    return Value(at.result.add(node.op, operands, **node.attrs, of_pairs=True))  # an error names the pair, not the part
 
 
 # What is no step of its own.

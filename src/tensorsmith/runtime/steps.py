@@ -213,13 +213,15 @@ def array_at(address: int, seen: Strided, dtype: Any) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(flat, seen.shape, [s * itemsize for s in seen.strides])
 
 
-def _index_error(name: str, index: Strided, dtype: Any, size: int) -> Callable[[int, Sequence[int]], Exception]:
+def _index_error(name: str, index: Strided, dtype: Any, size: int, of_pairs: bool) -> Callable[[int, Sequence[int]], Exception]:
     """The IndexError of a gather or scatter: which index, where it stands, what is allowed."""
 
     def error(code: int, addresses: Sequence[int]) -> Exception:
-        position = np.unravel_index(code - FIRST_POINT, index.shape) if index.shape else ()
+        varying = tuple(n if stride else 1 for n, stride in zip(index.shape, index.strides))  # what the kernel counts
+        position = np.unravel_index(code - FIRST_POINT, varying) if varying else ()
         value = array_at(addresses[1], index, dtype)[position]
-        where = f" at position {[int(i) for i in position]}" if index.shape else ""
+        position = position[:-1] if of_pairs else position
+        where = f" at position {[int(i) for i in position]}" if position else ""
         return IndexError(f"{name}: index {value}{where} is out of bounds for dimension with size {size}")
 
     return error
@@ -266,7 +268,7 @@ def _indexing(fusion: Fusion, group: Group) -> list[Request]:
     ]
     flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
-    error = _index_error(root.op.value, index._replace(offset=0), index_node.dtype, size)
+    error = _index_error(root.op.value, index._replace(offset=0), index_node.dtype, size, root.attrs.get("of_pairs", False))
 
     def step_of(sources: list[tuple[int, int]]) -> Step:
         return KernelStep(root.op.value, recipe, sources, lowered.bytes_moved, lowered.flops, error, lowered)
