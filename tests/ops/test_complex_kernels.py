@@ -140,10 +140,10 @@ def test_a_compiled_step_updates_complex_parameters():
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (16, 1), (2, 0, 3), (33, 65), (5, 7, 9)])
 def test_shapes_and_layouts(shape):
-    a = ts.randn(*shape, dtype=ts.complex64)
-    b = ts.randn(*shape, dtype=ts.complex64)
+    a = ts.randn(shape, dtype=ts.complex64)
+    b = ts.randn(shape, dtype=ts.complex64)
     reversed_axes = tuple(range(len(shape)))[::-1]
-    c = ts.randn(*shape[::-1], dtype=ts.complex64).permute(reversed_axes)
+    c = ts.randn(shape[::-1], dtype=ts.complex64).permute(reversed_axes)
     for x, y in ((a, b), (a, c), (c, c), (a, b[..., :1] if shape else b)):
         np.testing.assert_allclose((x * y).numpy(), x.numpy() * y.numpy(), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(x.exp().numpy(), np.exp(x.numpy()), rtol=1e-5)
