@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from anatomy import Anatomy, anatomy
 from stubs import summary
+from tensorsmith.ir.batching import RULES as BATCHES
 from tensorsmith.ir.graph import VIEWS, Primitive
+from tensorsmith.ir.jvp import RULES as TANGENTS
 from tensorsmith.ops.pointwise import OPERATORS
 from tensorsmith.ops.registry import TABLE as PUBLIC, Public
 from tensorsmith.scalar import functions as scalar_functions
@@ -26,6 +28,8 @@ _IN_SPECS = VIEWS | {
     Primitive.INPUT, Primitive.CONST, Primitive.IOTA, Primitive.RANDOM, Primitive.MAP, Primitive.CAST, Primitive.PAD,
     Primitive.CONCAT, Primitive.REDUCE,
 }  # fmt: skip
+# What no operand flows into: there is nothing to differentiate or to batch.
+_SOURCES = {Primitive.INPUT, Primitive.CONST, Primitive.IOTA, Primitive.RANDOM}
 _INDEXING = {Primitive.TAKE, Primitive.GATHER, Primitive.SCATTER, Primitive.PUT}
 _LIBRARY = {Primitive.LIBRARY, Primitive.SCAN}
 
@@ -66,6 +70,19 @@ def gradient_rule(entry: Public, found: Anatomy) -> str:
     return "own rule" if any(operator.vjp is not None for operator in found.operators) else "derived"
 
 
+def transform_rule(entry: Public, found: Anatomy, rules: Collection[Primitive]) -> str:
+    """Whether a function transform has a rule for every primitive of the graphs: "yes", "of its parts", or what is missing."""
+    if not found.operators:
+        return "of its parts"
+    missing = sorted(primitive.value for primitive in set(found.primitives) - set(rules) - _SOURCES)
+    return f"no {', '.join(missing)}" if missing else "yes"
+
+
+def tangent_rule(entry: Public, found: Anatomy) -> str:
+    """Where the tangent of forward mode comes from; "none" for what has no gradient."""
+    return "none" if gradient_rule(entry, found) == "none" else transform_rule(entry, found, TANGENTS)
+
+
 def cuda_rendering(entry: Public, found: Anatomy) -> str:
     """Whether the kernels have a CUDA text: "yes", what is missing, or "—" where the target cannot run it yet."""
     if entry.kind in ("view", "library") or not found.operators or set(found.primitives) - _IN_SPECS:
@@ -92,6 +109,8 @@ def operators_page(entries: Sequence[Public] | None = None) -> str:
     rows = {id(entry): anatomy(entry) for entry in entries}
     kinds = Counter(how_computed(entry, rows[id(entry)]).split(" (")[0].split(";")[0] for entry in entries)
     gradients = Counter(gradient_rule(entry, rows[id(entry)]) for entry in entries)
+    tangents = Counter(tangent_rule(entry, rows[id(entry)]) for entry in entries)
+    batches = Counter(transform_rule(entry, rows[id(entry)], BATCHES) for entry in entries)
     lines = [
         "# Operators",
         "",
@@ -99,6 +118,7 @@ def operators_page(entries: Sequence[Public] | None = None) -> str:
         "",
         f"{len(entries)} public operators: {_counted(kinds)}.",
         f"Gradients: {_counted(gradients)}.",
+        f"Forward mode: {_counted(tangents)}. Batching: {_counted(batches)}.",
         "",
         "* **Computed**: *own kernel*: compiled from the operator's graph; *view*: strides, no work; *library call*: a "
         "NumPy routine; *composite*: calls other operators; *memory*: only allocates or copies.",
@@ -106,6 +126,8 @@ def operators_page(entries: Sequence[Public] | None = None) -> str:
         "compare the two); *of its parts* for a composite.",
         "* **CUDA**: *yes* where every scalar function of its kernels has a CUDA rendering; — where that target has no "
         "launch path for it yet. Tensors live on the CPU.",
+        "* **Forward**: whether forward-mode differentiation (`ts.func.jvp`) has a rule for every primitive of its graphs; "
+        "**Batch**: the same of `ts.func.vmap`.",
         "* **ONNX**: not yet, for all of them.",
         "* **ULP**: the accuracy bound of a scalar function in float32; — for what is composed of several.",
         "",
@@ -113,14 +135,15 @@ def operators_page(entries: Sequence[Public] | None = None) -> str:
     families = sorted({entry.family for entry in entries})
     for family in families:
         lines += [f"## {family.capitalize()}", ""]
-        cells = [["Operator", "Method", "In place", "Computed", "Gradient", "CUDA", "ONNX", "ULP", ""]]
+        cells = [["Operator", "Method", "In place", "Computed", "Gradient", "CUDA", "Forward", "Batch", "ONNX", "ULP", ""]]
         for entry in sorted((e for e in entries if e.family == family), key=lambda e: (e.namespace, e.name)):
             found = rows[id(entry)]
             prefix = f"{entry.namespace}." if entry.namespace else ""
             names = " ".join(f"`ts.{prefix}{name}`" for name in (entry.name, *entry.aliases))
             cells.append(
                 [names, *_forms(entry), how_computed(entry, found), gradient_rule(entry, found),
-                 cuda_rendering(entry, found), "not yet", accuracy(found), _sentence(entry)]
+                 cuda_rendering(entry, found), tangent_rule(entry, found), transform_rule(entry, found, BATCHES),
+                 "not yet", accuracy(found), _sentence(entry)]
             )  # fmt: skip
         lines += [*_table(cells), ""]
     return "\n".join([*lines, *_methods_only(entries)]) + "\n"
@@ -223,4 +246,4 @@ def _table(cells: Sequence[Sequence[str]]) -> list[str]:
     return [rows[0], "|" + "---|" * len(cells[0]), *rows[1:]]
 
 
-__all__ = ["cuda_rendering", "gradient_rule", "how_computed", "operators_page", "scalar_page"]
+__all__ = ["cuda_rendering", "gradient_rule", "how_computed", "operators_page", "scalar_page", "tangent_rule", "transform_rule"]

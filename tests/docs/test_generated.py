@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 import tensorsmith as ts
+from tensorsmith.ir.batching import RULES as BATCHES
 from tensorsmith.ops.registry import TABLE, Public
 from tensorsmith.scalar.table import TABLE as SCALARS, Fn
 
 GENERATOR = Path(__file__).parents[2] / "docs" / "generate"
 sys.path.append(str(GENERATOR))
 from anatomy import anatomy  # noqa: E402
-from pages import cuda_rendering, gradient_rule, how_computed, operators_page, scalar_page  # noqa: E402
+from pages import cuda_rendering, gradient_rule, how_computed, operators_page, scalar_page, tangent_rule, transform_rule  # noqa: E402
 from stubs import Stub, namespace_stub, tensor_stub  # noqa: E402
 
 
@@ -80,6 +81,14 @@ def test_slots_of_known_operators(name: str, computed: str, gradient: str, cuda:
     assert (how_computed(entry, found), gradient_rule(entry, found), cuda_rendering(entry, found)) == (
         computed, gradient, cuda,
     )  # fmt: skip
+
+
+def test_every_operator_has_rules_of_forward_mode_and_batching():
+    assert "map" in transform_rule(TABLE["exp"], anatomy(TABLE["exp"]), ())
+    for entry in TABLE.values():
+        found = anatomy(entry)
+        assert tangent_rule(entry, found) in ("yes", "none", "of its parts"), entry.name
+        assert transform_rule(entry, found, BATCHES) in ("yes", "of its parts"), entry.name
 
 
 def test_a_custom_operator_is_a_row():

@@ -72,7 +72,7 @@ def _with_arguments_called(function: Any, names: dict[str, str]) -> Any:
     functools.update_wrapper(found, function)
     found.__kwdefaults__ = function.__kwdefaults__
     found.__annotations__ = {names.get(n, n): each for n, each in function.__annotations__.items()}
-    del found.__wrapped__  # its signature is that of the code, with the new names
+    del found.__wrapped__  # type: ignore[attr-defined]  # its signature is that of the code, with the new names
     return found
 
 
