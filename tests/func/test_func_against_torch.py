@@ -134,6 +134,11 @@ PROGRAMS: dict[str, Callable[[ModuleType], Any]] = {
         lambda y: y.norm() + y.std(correction=0) + y.prod() + y.cumprod(0).sum())(x).sum())(
         lib.zeros(2, 3, dtype=lib.float64)),
     "laid out anew": lambda lib: lib.func.vmap(lib.func.grad(laid_out_anew))(*tensors(lib, (2, 3))),
+    "saved tensor hooks around grad": lambda lib: saved_hooks(lib, lambda x: lib.func.grad(lambda y: y.sin())(x)),
+    "saved tensor hooks inside grad": lambda lib: lib.func.grad(
+        lambda x: saved_hooks(lib, lambda _: x.sin()))(*tensors(lib, ())),
+    "saved tensor hooks around vmap": lambda lib: lib.func.vmap(
+        lambda x: saved_hooks(lib, lambda _: x.sin()))(*tensors(lib, (3,))),
     "quantile": lambda lib: lib.func.vmap(lambda x: x.quantile(lib.tensor([0.3, 0.5], dtype=lib.float64)))(
         *tensors(lib, (4, 5))),
     "grad of quantile": lambda lib: lib.func.grad(lambda x: x.quantile(0.3))(*tensors(lib, (5,))),
@@ -163,6 +168,11 @@ def laid_out_anew(x: Any) -> Any:
     return (y.squeeze_(1) * x).sum()
 
 
+def saved_hooks(lib: ModuleType, function: Callable) -> Any:
+    with lib.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t):
+        return function(*tensors(lib, ()))
+
+
 def fill_buffer(lib: ModuleType, x: Any) -> Any:
     buffer = lib.zeros(4, dtype=lib.float64)
     buffer[1:] = x[1:] * x[0]
@@ -174,6 +184,7 @@ def run_vjp(lib: ModuleType, function: Callable, *shapes: tuple[int, ...]) -> An
     return value, pull(value), pull(value)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # theirs
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_as_torch(name: str):
     both(PROGRAMS[name])

@@ -154,8 +154,11 @@ def test_same_as_torch(name: str):
         lambda x: ts.randint(0, 1000, (50,)),
         lambda x: ts.bernoulli(ts.full((50,), 0.5)) + x * 0,
         lambda x: x.expand(50).clone().normal_(),
+        lambda x: ts.randperm(50),
+        lambda x: ts.multinomial(ts.ones(9), 50, replacement=True),
+        lambda x: ts.multinomial(x.expand(50), 50),
     ],
-    ids=["rand", "randn", "rand_like", "dropout", "randint", "bernoulli", "normal_"],
+    ids=["rand", "randn", "rand_like", "dropout", "randint", "bernoulli", "normal_", "randperm", "multinomial", "without"],
 )
 def test_randomness(draw: Any):
     x = ts.ones(6)

@@ -162,6 +162,8 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
         self.unpack_hook = unpack_hook
 
     def __enter__(self) -> None:
+        if modes.tracer is not None:
+            modes.tracer.note_saved_hooks()
         modes.saved_hooks = (*modes.saved_hooks, (self.pack_hook, self.unpack_hook))
 
     def __exit__(self, *exc: object) -> None:

@@ -121,6 +121,9 @@ class Tracer:
     def note_backward(self) -> None:
         """A backward accumulates into leaves: traced like anything else."""
 
+    def note_saved_hooks(self) -> None:
+        """What nodes save goes through hooks of the user."""
+
     def note_requires_grad(self) -> None:
         """A tensor is made a leaf, or no leaf."""
 

@@ -26,6 +26,8 @@ class GradLevel(Level):
     pulling = False  # gradients are being computed: they are results of this level, which need no record of their own
 
     def __enter__(self) -> GradLevel:
+        if modes.saved_hooks:
+            self.check_saved_hooks()
         super().__enter__()
         self.outer_grad, modes.grad = modes.grad, True
         return self
@@ -33,6 +35,9 @@ class GradLevel(Level):
     def __exit__(self, *exc: object) -> None:
         modes.grad = self.outer_grad
         super().__exit__(*exc)
+
+    def check_saved_hooks(self) -> None:
+        raise RuntimeError("ts.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks.")
 
     def track(self, x: Tensor) -> Tensor:
         """A wrapper that gradients are wanted for: a leaf of this level."""

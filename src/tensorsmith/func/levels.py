@@ -117,6 +117,9 @@ class Level:
         copy.__dict__["below"] = wrapper.__dict__["below"]
         self.made.append(weakref.ref(copy))
 
+    def check_saved_hooks(self) -> None:
+        """Refuse hooks on what nodes save where the level records nodes of its own."""
+
     def owns(self, x: Any) -> bool:
         """Whether `x` is a wrapper of this level."""
         return isinstance(x, Tensor) and x.layout.level is self
@@ -304,6 +307,11 @@ class LevelStack:
             "backward() called inside a function transform. This is not supported: use ts.func.grad or ts.func.vjp instead, or "
             "call backward() outside of the transform."
         )
+
+    def note_saved_hooks(self) -> None:
+        """What nodes save goes through hooks of the user, which know no levels."""
+        for level in self.levels:
+            level.check_saved_hooks()
 
     def note_requires_grad(self) -> None:
         """A tensor is made a leaf that autograd tracks, beside the level that tracks."""

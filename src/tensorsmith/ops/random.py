@@ -24,6 +24,8 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.ops.complex_numbers import view_as_complex, view_as_real
 from tensorsmith.ops.creation import accepts_out, array_of, check_device, copy_array, shape_of
+from tensorsmith.ops.index_steps import from_host
+from tensorsmith.ops.joining import cat
 from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import Fn
@@ -493,25 +495,35 @@ def multinomial(
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if num_samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
-    weights = np.atleast_2d(array_of(source).astype(np.float64))
+    shape = source.layout.shape
+    rows, columns = (1, *shape)[-2:]
+    if not replacement and num_samples > columns:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    uniform = rand(rows, num_samples if replacement else columns, generator=generator, dtype=dtypes.float64)
+    given = cat([source.detach().to(dtypes.float64).reshape((rows, columns)), uniform], 1)  # type: ignore[attr-defined]
+
+    def indices(values: np.ndarray) -> np.ndarray:
+        weights, uniform = values[:, :columns], values[:, columns:]
+        _check_weights(weights, num_samples, replacement)
+        if replacement:
+            cumulated = np.cumsum(weights, axis=1)
+            found = np.stack([np.searchsorted(c, u * c[-1], side="right") for c, u in zip(cumulated, uniform)])
+            found = np.minimum(found, columns - 1)
+        else:
+            with np.errstate(divide="ignore"):  # the order of exponential arrival times
+                arrival = -np.log1p(-uniform) / weights
+            found = np.argsort(arrival, axis=1, kind="stable")[:, :num_samples]
+        return found.astype(np.int64).reshape((*shape[:-1], num_samples))
+
+    return from_host(given, "multinomial", indices)
+
+
+def _check_weights(weights: np.ndarray, num_samples: int, replacement: bool) -> None:
+    """Refuse what are no probabilities."""
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if (weights.sum(1) <= 0).any():
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    rows, columns = weights.shape
-    if not replacement:
-        if num_samples > columns:
-            raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
-        if ((weights > 0).sum(1) < num_samples).any():
-            raise RuntimeError("invalid multinomial distribution (with replacement=False, not enough non-negative category "
-                               "to sample)")  # fmt: skip
-        uniform = array_of(rand(rows, columns, generator=generator, dtype=dtypes.float64))
-        with np.errstate(divide="ignore"):  # the order of exponential arrival times
-            arrival = -np.log1p(-uniform) / weights
-        index = np.argsort(arrival, axis=1, kind="stable")[:, :num_samples]
-    else:
-        uniform = array_of(rand(rows, num_samples, generator=generator, dtype=dtypes.float64))
-        cumulated = np.cumsum(weights, axis=1)
-        index = np.stack([np.searchsorted(c, u * c[-1], side="right") for c, u in zip(cumulated, uniform)])
-        index = np.minimum(index, columns - 1)
-    return copy_array(index.astype(np.int64).reshape(source.layout.shape[:-1] + (num_samples,)))
+    if not replacement and ((weights > 0).sum(1) < num_samples).any():
+        raise RuntimeError("invalid multinomial distribution (with replacement=False, not enough non-negative category "
+                           "to sample)")  # fmt: skip
