@@ -139,6 +139,10 @@ PROGRAMS: dict[str, Callable[[ModuleType], Any]] = {
         lambda x: saved_hooks(lib, lambda _: x.sin()))(*tensors(lib, ())),
     "saved tensor hooks around vmap": lambda lib: lib.func.vmap(
         lambda x: saved_hooks(lib, lambda _: x.sin()))(*tensors(lib, (3,))),
+    "bytes as another dtype": lambda lib: lib.func.vmap(lambda x: (x.view(lib.int64), x.float().view(lib.int16)))(
+        *tensors(lib, (4, 5))),
+    "bytes as another dtype, inside grad": lambda lib: lib.func.grad(lambda x: (x * x.view(lib.int64).sign()).sum())(
+        *tensors(lib, (4, 5))),
     "quantile": lambda lib: lib.func.vmap(lambda x: x.quantile(lib.tensor([0.3, 0.5], dtype=lib.float64)))(
         *tensors(lib, (4, 5))),
     "grad of quantile": lambda lib: lib.func.grad(lambda x: x.quantile(0.3))(*tensors(lib, (5,))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import pickle
 from types import ModuleType
 from typing import Any
 
@@ -226,9 +227,16 @@ def test_in_place_with_gradients():
 
 def test_memory_is_not_given_up():
     for what in (lambda x: x.resize_(2), lambda x: ts.nn.Parameter(x), lambda x: copy.copy(x),
-                 lambda x: setattr(x, "data", x), copy.deepcopy):  # fmt: skip
+                 lambda x: setattr(x, "data", x), copy.deepcopy, ts.Tensor,
+                 lambda x: ts.add(x, x, out=ts.ones_like(x)[:1])):  # fmt: skip
         with pytest.raises(NotImplementedError, match="inside a function transform"):
             ts.vmap(what)(ts.ones(2, 3))
+
+
+def test_values_are_not_had_by_other_ways(tmp_path: Any):
+    for what in (lambda x: ts.save({"x": x}, tmp_path / "x"), np.asarray, pickle.dumps, ts.tensor, lambda x: x.tolist(), int):
+        with pytest.raises(RuntimeError, match="vmap: "):
+            ts.vmap(lambda x: what(x.sum()))(ts.ones(2, 3))  # noqa: B023
 
 
 def test_what_numpy_computes():

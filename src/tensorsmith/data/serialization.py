@@ -74,7 +74,7 @@ def _stored(tensor: Tensor) -> tuple[DType, tuple[int, ...]]:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    if tensor.layout.contiguous:
+    if tensor.layout.contiguous and tensor.layout.level is None:
         return memoryview((ctypes.c_char * tensor.layout.nbytes).from_address(tensor.ptr)).cast("B")
     return np.ascontiguousarray(array_of(tensor)).reshape(-1).view(np.uint8).data
 

@@ -349,7 +349,8 @@ def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
 
 def view_below(source: Tensor, layout: Layout, offset: int) -> Tensor:
     """A view by geometry of a tensor that a wrapper stands for; its history, if there is one, is derived from its base."""
-    found = make_view(source, layout.with_tracking(source.layout.tracked), offset)
+    tracked = source.layout.tracked and layout.dtype is source.layout.dtype
+    found = make_view(source, layout.with_tracking(tracked), offset)
     if found.layout.tracked:
         found.stamp = -1
     return found

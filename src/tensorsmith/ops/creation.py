@@ -21,7 +21,7 @@ from tensorsmith.ops.raw_keys import as_int, find
 from tensorsmith.ops.registry import public
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Device, Size, Tensor, empty_tensor, make_tensor
+from tensorsmith.tensor.tensor import Device, Size, Tensor, empty_tensor, make_tensor, need_memory
 
 Shape = int | Sequence[int]
 
@@ -418,6 +418,7 @@ def _construct(self: Tensor, *data: Any, device: Any = None) -> None:
     check_device(device)
     if len(data) == 1 and isinstance(data[0], Tensor):
         made = data[0]
+        need_memory("Tensor(x)", made)
     elif len(data) == 1 and isinstance(data[0], list | tuple | np.ndarray) and not isinstance(data[0], Size):
         made = tensor(data[0], dtype=get_default_dtype())
     else:

@@ -90,7 +90,12 @@ def _as_dtype(x: Tensor, dtype: DType) -> Tensor:
                     f"{list(strides)}"
                 )
             shape, strides = (*shape[:-1], shape[-1] // ratio), (*(s // ratio for s in strides[:-1]), 1)
-    return make_tensor(layout_of(dtype, shape, strides), x.storage, x.ptr)  # as PyTorch: no view to autograd
+    seen = layout_of(dtype, shape, strides)
+    if layout.level is not None:
+        found = layout.level.view(x, seen, 0)
+        found.base = None
+        return found
+    return make_tensor(seen, x.storage, x.ptr)  # as PyTorch: no view to autograd
 
 
 @method()
