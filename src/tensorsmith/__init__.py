@@ -55,6 +55,7 @@ from tensorsmith.tensor.modes import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,
     is_grad_enabled as is_grad_enabled,
+    is_inference_mode_enabled as is_inference_mode_enabled,
     no_grad as no_grad,
     set_grad_enabled as set_grad_enabled,
 )
@@ -77,6 +78,7 @@ _LATER: dict[str, tuple[str, str | None]] = {
     "load": ("tensorsmith.data.serialization", "load"),
     "save": ("tensorsmith.data.serialization", "save"),
     "special": ("tensorsmith.special", None),
+    "utils": ("tensorsmith.utils", None),
 }
 
 

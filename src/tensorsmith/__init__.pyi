@@ -13,7 +13,7 @@ from tensorsmith.ops.creation import from_numpy as from_numpy
 from tensorsmith.ops.elementwise import elementwise as elementwise
 from tensorsmith.ops.random import Generator as Generator, default_generator as default_generator, get_rng_state as get_rng_state, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed, set_rng_state as set_rng_state
 from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads, set_num_threads as set_num_threads
-from tensorsmith.tensor.modes import enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled
+from tensorsmith.tensor.modes import enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled
 from tensorsmith.tensor.printing import set_printoptions as set_printoptions
 from tensorsmith.tensor.tensor import Device as device, Size as Size, Tensor as Tensor
 from tensorsmith import cuda as cuda
@@ -22,6 +22,7 @@ from tensorsmith import linalg as linalg
 from tensorsmith.data.serialization import load as load
 from tensorsmith.data.serialization import save as save
 from tensorsmith import special as special
+from tensorsmith import utils as utils
 from collections.abc import Sequence
 from tensorsmith.core.dtypes import DType
 from tensorsmith.ops.float_parts import Frexp

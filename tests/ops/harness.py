@@ -241,6 +241,10 @@ SAMPLES: dict[str, list[Sample]] = {
     "frexp": [Sample((MATRIX,))],
     "svdvals": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 3)),))],
     "nuclear_norm": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 2)),))],
+    "attention_weights": [
+        Sample((MATRIX,), {"causal": False}), Sample((Data((2, 3, 4)),), {"causal": True}),
+        Sample((MATRIX, Data((3, 4))), {"causal": False}),
+    ],
     "softmax_backward_data": [Sample((MATRIX, MATRIX), {"dim": 1, "dtype": None})],
     "isclose": [Sample((MATRIX, MATRIX), {"rtol": 0.2, "atol": 0.1, "equal_nan": True})],
     "nan_to_num": _signed(nan=0.5, posinf=None, neginf=None),

@@ -22,6 +22,29 @@ from tensorsmith.tensor.tensor import Tensor
 Captures = dict[Node, list[tuple[int, int]]]  # node -> [(number of its output, place in the results)]
 
 
+class BackwardCall:
+    """One call of the engine, for hooks that want to know what it reaches."""
+
+    __slots__ = ("roots", "needed")
+
+    def __init__(self, roots: list[Node], needed: Collection[Node] | None) -> None:
+        self.roots = roots
+        self.needed = needed  # nodes that run or whose gradients are wanted; None for all that the roots lead to
+
+    def reached(self) -> Collection[Node]:
+        """The nodes that get a gradient."""
+        if self.needed is None:
+            seen = set(self.roots)
+            stack = list(seen)
+            while stack:
+                for edge in stack.pop().edges:
+                    if edge is not None and edge[0] not in seen:
+                        seen.add(edge[0])
+                        stack.append(edge[0])
+            self.needed = seen
+        return self.needed
+
+
 def run(roots: Sequence[tuple[Node, int, Tensor]], keep_graph: bool, create_graph: bool) -> None:
     """Send each root's gradient back to every leaf it reaches.
 
@@ -33,7 +56,9 @@ def run(roots: Sequence[tuple[Node, int, Tensor]], keep_graph: bool, create_grap
     waiting: dict[Node, list[Tensor | None]] = {}
     for target, number, seed in roots:
         _deliver(target, number, seed, heap, waiting)
-    del roots, seed
+    before_call = modes.backwards
+    modes.backwards = (*before_call, BackwardCall([root[0] for root in roots], None))
+    roots = seed = ()  # type: ignore[assignment]
     grad_mode, modes.grad = modes.grad, create_graph
     anomaly = modes.anomaly
     node: Node | None = None
@@ -72,6 +97,7 @@ def run(roots: Sequence[tuple[Node, int, Tensor]], keep_graph: bool, create_grap
         raise
     finally:
         modes.grad = grad_mode
+        modes.backwards = before_call
 
 
 def run_towards(
@@ -84,7 +110,9 @@ def run_towards(
     for target, number, seed in roots:
         if target in needed or target in captures:
             _deliver(target, number, seed, heap, waiting)
-    del roots, seed
+    before_call = modes.backwards
+    modes.backwards = (*before_call, BackwardCall([], {*needed, *captures}))
+    roots = seed = ()  # type: ignore[assignment]
     grad: Tensor | None
     grad_mode, modes.grad = modes.grad, create_graph
     anomaly = modes.anomaly
@@ -111,6 +139,7 @@ def run_towards(
             outputs = grad = grads = None  # type: ignore[assignment]
     finally:
         modes.grad = grad_mode
+        modes.backwards = before_call
 
 
 def _deliver(

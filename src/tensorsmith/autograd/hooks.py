@@ -164,6 +164,8 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
     def __enter__(self) -> None:
         if modes.tracer is not None:
             modes.tracer.note_saved_hooks()
+        if modes.saved_hooks_refused is not None:
+            raise RuntimeError(modes.saved_hooks_refused)
         modes.saved_hooks = (*modes.saved_hooks, (self.pack_hook, self.unpack_hook))
 
     def __exit__(self, *exc: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tensorsmith.core.dtypes import type_name
@@ -33,6 +34,12 @@ def modified_message(layout: Layout, version: int, expected: int, saver: str) ->
         f"version {expected} instead. Hint: enable anomaly detection to find the operation that failed to compute its "
         "gradient, with tensorsmith.autograd.set_detect_anomaly(True)."
     )
+
+
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Count a write that autograd cannot see, so that what saved the tensor notices it."""
+    for each in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        each.storage.version += 1
 
 
 class SavedTensor:

@@ -301,6 +301,18 @@ def rrelu(
     """x where positive, s x elsewhere: s uniform in [lower, upper) while training, else their mean (Xu et al., 2015)."""
 def rrelu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """`rrelu` written over the input."""
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(query keyᵀ · scale + mask) value: every query takes a weighted mean of the values."""
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """scale (x where positive, alpha (e**x - 1) elsewhere), with the constants of Klambauer et al. (2017)."""
 def selu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:

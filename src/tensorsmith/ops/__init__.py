@@ -18,6 +18,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     random          random
     activations     activations
     softmax         softmax
+    attention       attention
     linear          linear, embedding
     normalisation   row_normalisation, channel_normalisation
     dropout         dropout
@@ -42,6 +43,7 @@ Files of no family:
 from tensorsmith.ops import (
     activations,
     arranging,
+    attention,
     bessel,
     channel_normalisation,
     class_losses,
@@ -115,6 +117,7 @@ __all__ = [
     "float_parts",
     "activations",
     "arranging",
+    "attention",
     "channel_normalisation",
     "class_losses",
     "comparing",

@@ -21,6 +21,8 @@ class _Modes(threading.local):
     anomaly: bool = False  # keep the user's line with every node, look for NaN in gradients
     check_nan: bool = True  # in anomaly mode: look for NaN
     saved_hooks: tuple = ()  # stack of (pack, unpack)
+    saved_hooks_refused: str | None = None  # why no saved-tensor hooks may be entered now
+    backwards: tuple = ()  # the backward calls that run in this thread, the innermost last (`autograd/engine.py`)
 
 
 modes = _Modes()
@@ -89,8 +91,33 @@ class enable_grad(no_grad):  # noqa: N801
     _value = True
 
 
-class inference_mode(no_grad):  # noqa: N801
-    """As `no_grad` (results are ordinary tensors here)."""
+class inference_mode(_GradMode):  # noqa: N801
+    """As `no_grad`; `inference_mode(False)` records again inside of it. Results are ordinary tensors here."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        instance = super().__new__(cls)
+        if callable(mode):  # used as `@inference_mode` without parentheses
+            instance.__init__()  # type: ignore[misc]
+            return instance(mode)
+        return instance
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self._mode = bool(mode)
+        self._value = not self._mode
+        self._outer: list[bool] = []
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._outer.append(modes.inference)
+        modes.inference = self._mode
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        modes.inference = self._outer.pop()
+
+    def _clone(self) -> inference_mode:
+        return type(self)(self._mode)
 
 
 class set_grad_enabled(_GradMode):  # noqa: N801
@@ -115,6 +142,11 @@ class set_grad_enabled(_GradMode):  # noqa: N801
     def __call__(self, function: F) -> F:
         modes.grad = self._outer  # used as a decorator: nothing changes now
         return super().__call__(function)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is in inference mode."""
+    return modes.inference
 
 
 def is_grad_enabled() -> bool:

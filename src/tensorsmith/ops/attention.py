@@ -1,0 +1,105 @@
+"""Attention: `scaled_dot_product_attention`, of its parts: two products around the weights of the rows."""
+
+from __future__ import annotations
+
+import math
+
+from tensorsmith.core.dtypes import bool_, int64, type_name
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node
+from tensorsmith.ops.dropout import dropout
+from tensorsmith.ops.joining import repeat_interleave
+from tensorsmith.ops.matmul import matmul
+from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.ops.softmax import softmax_node
+from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _weights(scores: Node, *masks: Node, causal: bool) -> Node:
+    """Softmax of the scores along the last axis, without what the masks hide; a row that is hidden wholly gives zeros."""
+    graph = scores.graph
+    for mask in masks:
+        if mask.dtype is bool_:
+            scores = build.where(mask, scores, -math.inf)
+        else:
+            scores = scores + build.cast(mask, scores.dtype)
+    if causal:
+        rows, columns = scores.shape[-2:]
+        row, column = (build.reshape(graph.iota(n), shape) for n, shape in ((rows, (rows, 1)), (columns, (1, columns))))
+        scores = build.where(f.ge(build.cast(row, int64), build.cast(column, int64)), scores, -math.inf)
+    if not scores.numel:
+        return scores
+    axis = scores.ndim - 1
+    hidden = f.eq(build.reduce(scores, "max", (axis,), keepdim=True), -math.inf)
+    # The scores of such a row are made zero first: the softmax of -inf alone has no gradient that a zero could stop.
+    return build.where(hidden, 0.0, softmax_node(build.where(hidden, 0.0, scores), axis))
+
+
+weights_operator = Operator("attention_weights", _weights)
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool) -> None:
+    name = "scaled_dot_product_attention"
+    tensors = {"query": query, "key": key, "value": value}
+    for position, (argument, tensor) in enumerate(tensors.items()):
+        need_tensor(name, tensor, argument, position + 1)
+    if len({t.dtype for t in tensors.values()}) > 1:
+        found = " ".join(f"{argument}.dtype: {tensor.dtype.name}" for argument, tensor in tensors.items())
+        raise RuntimeError(f"{name}: Expected query, key, and value to have the same dtype, but got {found} instead.")
+    if any(t.ndim < 2 for t in tensors.values()):
+        found = " ".join(f"{argument}.dim: {tensor.ndim}" for argument, tensor in tensors.items())
+        raise RuntimeError(f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got {found} instead.")
+    if query.dtype.kind != "f":
+        raise RuntimeError(f"{name}: expected scalar type Float but found {type_name(query.dtype)}")
+    if mask is not None:
+        need_tensor(name, mask, "attn_mask", 4)
+        if causal:
+            raise RuntimeError(f"{name}: Explicit attn_mask should not be set when is_causal=True")
+        if mask.dtype is not bool_ and mask.dtype.kind != "f":
+            raise RuntimeError(
+                f"{name}: Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
+                f"{mask.dtype.name} and query.dtype: {query.dtype.name} instead."
+            )
+    if not 0.0 <= dropout_p <= 1.0:
+        raise RuntimeError(f"{name}: dropout probability has to be between 0 and 1, but got {dropout_p}")
+
+
+@public("attention", namespace="nn.functional", method=False, kind="composite")
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """softmax(query keyᵀ · scale + mask) value: every query takes a weighted mean of the values.
+
+    query: (..., L, E); key: (..., S, E); value: (..., S, F), leading axes broadcast; the result: (..., L, F)
+    attn_mask: bool, true where a key takes part, or a number that is added to the scores; broadcast to (..., L, S)
+    dropout_p: weights are dropped with this probability, always (there is no `training` here)
+    is_causal: query i sees keys 0 to i only
+    scale: 1 / sqrt(E) where it is not given
+    enable_gqa: heads (axis -3) of key and value are repeated to the number of the query's heads
+
+    A query whose keys are all masked gets zeros, as do its gradients. RuntimeError for dtypes or sizes that do not fit, and
+    for a mask given together with is_causal.
+
+        >>> q = ts.ones(1, 2, 4)
+        >>> ts.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).shape
+        tensorsmith.Size([1, 2, 4])
+    """
+    _check(query, key, value, attn_mask, dropout_p, is_causal)
+    if enable_gqa:
+        heads = [t.layout.shape[-3] if t.ndim > 2 else 1 for t in (query, key, value)]
+        if any(n == 0 or heads[0] % n for n in heads[1:]):
+            raise RuntimeError(
+                "scaled_dot_product_attention: Number of heads in key and value must divide the number of heads in query, but "
+                f"got {heads[1]} and {heads[2]} for {heads[0]}"
+            )
+        if query.ndim > 2:
+            key, value = (repeat_interleave(t, heads[0] // n, -3) for t, n in ((key, heads[1]), (value, heads[2])))
+    width = query.layout.shape[-1]
+    factor = scale if scale is not None else 1.0 / math.sqrt(width) if width else 1.0
+    scores = matmul(query * factor, key.transpose(-2, -1))
+    masks = () if attn_mask is None else (attn_mask,)
+    weights = weights_operator(scores, *masks, causal=bool(is_causal))
+    return matmul(dropout(weights, dropout_p) if dropout_p else weights, value)

@@ -1,0 +1,5 @@
+"""PyTorch's addresses under `utils`, for programs written for them; what stands there lives in other rooms."""
+
+from tensorsmith.utils import checkpoint
+
+__all__ = ["checkpoint"]
