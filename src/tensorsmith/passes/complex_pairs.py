@@ -256,7 +256,11 @@ def _sliced(parts: Complex, axis: int, start: int, length: int) -> Complex:
 def _scan(at: _Lowering, node: Node) -> Value:
     if node.attrs["kind"] != "sum":
         raise NoLowering
-    return Value(at.result.add(node.op, (at.joined(node.inputs[0]),), **node.attrs))
+    (x,) = node.inputs
+    if math.prod(x.shape[node.attrs["axis"] + 1 :]) > 1:
+        return Value(at.result.add(node.op, (at.joined(x),), **node.attrs))
+    first, second = (at.result.add(node.op, (part,), **node.attrs) for part in at.parts(x))
+    return Value(parts=(first, second))
 
 
 def _pad(at: _Lowering, node: Node) -> Value:
