@@ -249,3 +249,36 @@ def test_refusals_have_the_same_class(name):
             REFUSED[name](library, library.tensor(Z))
         found.append(caught.type)
     assert found[0] is found[1]
+
+
+def test_nan_and_infinities_are_replaced_in_each_part():
+    agree(lambda L: L.nan_to_num(L.tensor([complex(np.nan, np.inf), complex(-np.inf, 1.0), 1j])))
+    agree(lambda L: L.nan_to_num(L.tensor([complex(np.nan, np.inf), 2j]), nan=1.5, posinf=3.0))
+
+
+def test_norms_are_real():
+    for order in (0, 1, 2, 3, float("inf"), float("-inf")):
+        agree(lambda L, order=order: L.linalg.vector_norm(L.tensor(Z), order, dim=1))
+    agree(lambda L: L.tensor(Z).var(1))
+    agree(lambda L: L.tensor(Z).norm("nuc"))
+    for library in LIBRARIES:
+        with pytest.raises(RuntimeError, match="dtype should be real"):
+            library.linalg.vector_norm(library.ones(2), dtype=library.complex64)
+
+
+def test_transforms_of_complex_functions():
+    for name in ("grad", "vmap"):
+        agree(lambda L, name=name: getattr(L.func, name)(lambda z: (z * z * 1j).abs().sum())(L.tensor(Z)))
+    for function in (lambda z: z.angle(), lambda z: z.sgn(), lambda z: z ** (2 + 1j), lambda z: z.real * z.imag):
+        directions = [L.tensor(Z) * 1j + 1 for L in LIBRARIES]
+        points = [L.tensor(Z) + (0.1 + 0.2j) for L in LIBRARIES]
+        found = [L.func.jvp(function, (z,), (v,))[1] for L, z, v in zip(LIBRARIES, points, directions)]
+        np.testing.assert_allclose(*[values(x) for x in found], rtol=1e-5)
+
+
+def test_elements_are_found():
+    for library in LIBRARIES:
+        z = library.tensor(Z)
+        assert 3 - 1j in z and 3 not in z and library.tensor(-0.5j) in z
+        with pytest.raises(RuntimeError, match="only supports Tensor or scalar"):
+            assert "1" in z

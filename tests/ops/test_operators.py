@@ -62,8 +62,8 @@ def test_gradients(name):
             assert gradgradcheck(call, operands, atol=1e-4)
 
 
-# What has a meaning for complex numbers; any other operator refuses them when its graph is built, or is only called where
-# the dtype was checked before (networks' normalisations, random distributions).
+# What has a meaning for complex numbers (with all views); any other operator refuses them when its graph is built, or is
+# only called where the dtype was checked before (networks' normalisations, random distributions).
 CHECKED_BEFORE = {
     "batch_norm", "batch_norm_evaluation", "gaussian_nll_loss", "group_norm", "layer_norm", "local_response_norm", "normal",
     "running_statistic", "uniform",
@@ -81,6 +81,7 @@ COMPLEX = """
     tensordot to_copy total_norm transpose tril triu unbind unfold unsqueeze var var_mean vector_norm view view_as_real
     view_of_base where write_view zeros_of
 """.split()
+COMPLEX = sorted({*COMPLEX, *(name for name in NAMES if operators()[name].geometry is not None)} - {"view_as_complex"})
 
 
 def complex_operands(sample, dtype):

@@ -12,7 +12,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.reductions import all_
-from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.ops.registry import method, need_tensor, public
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
@@ -76,6 +76,16 @@ def equal(input: Tensor, other: Tensor) -> bool:  # noqa: A002
     if input.layout.shape != other.layout.shape:
         return False
     return bool(all_(input == other))
+
+
+@method("__contains__")
+def contains(self: Tensor, element: Any) -> bool:
+    """`element in tensor`: whether some element equals it. RuntimeError for what is neither a tensor nor a number."""
+    if not isinstance(element, Tensor | bool | int | float | complex):
+        raise RuntimeError(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element).__name__}."
+        )
+    return bool((self == element).any())
 
 
 @public("comparing", method=False, differentiable=False)

@@ -193,6 +193,9 @@ def vector_norm_of(x: Tensor, order: float, dim: Dim, keepdim: bool, dtype: DTyp
     if dtype is not None and dtype is not x.dtype:
         if dtype.kind not in "fc":
             raise RuntimeError(f"linalg.vector_norm: dtype should be floating point or complex, but got {type_name(dtype)}")
+        if dtype.is_complex != x.dtype.is_complex:
+            what = "complex" if x.dtype.is_complex else "real"
+            raise RuntimeError(f"linalg.vector_norm: dtype should be {what} for {what} inputs, but got {type_name(dtype)}")
         if promote_types(dtype, x.dtype) is not dtype:
             raise RuntimeError(
                 f"linalg.vector_norm: the dtype of the input ({type_name(x.dtype)}) should be convertible without narrowing to "

@@ -54,6 +54,8 @@ def zero_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node], **attrs
 
 
 def _nan_to_num(x: Node, nan: float, posinf: float | None, neginf: float | None) -> Node:
+    if x.dtype.is_complex:
+        return build.as_complex(_nan_to_num(build.as_real(x), nan, posinf, neginf))
     if x.dtype.kind != "f":
         return x.graph.add(Primitive.CAST, (x,), dtype=x.dtype)
     limits = finfo(x.dtype)

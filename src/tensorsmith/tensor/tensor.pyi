@@ -1264,6 +1264,8 @@ class Tensor:
     def __bool__(self) -> builtins.bool:
         """Truth of a tensor of one element."""
     def __complex__(self) -> builtins.complex: ...
+    def __contains__(self, element: Any) -> builtins.bool:
+        """`element in tensor`: whether some element equals it. RuntimeError for what is neither a tensor nor a number."""
     def __copy__(self) -> Tensor:
         """Another leaf over the same memory."""
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
