@@ -45,7 +45,8 @@ def _record_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node], axis
 
 def _logcumsumexp(x: Node, axis: int) -> Node:
     x = build.cast(x, float_result(x.dtype))
-    return scan(x, "logsumexp", axis) if x.ndim else x
+    # Summed, and differentiated, in float32 for the half types: the gradient takes differences of large logarithms.
+    return build.cast(scan(build.wide(x), "logsumexp", axis), x.dtype) if x.ndim else x
 
 
 cumsum_operator = Operator("cumsum", _running("sum"))

@@ -61,8 +61,8 @@ def _polygamma(x: Node, n: int) -> Node:
     z = build.where(reflected, 1 - x, x)
     value = hurwitz_zeta(z, n + 1) * float((-1) ** (n + 1) * math.factorial(n))
     # psi_n(1 - x) - (-1)^n psi_n(x) = (-1)^n pi d^n/dx^n cot(pi x), a polynomial in the cotangent (DLMF 5.15.6)
-    angle = build.where(reflected, x, 0.25) * math.pi
-    cotangent = m(Fn.COS, angle) / m(Fn.SIN, angle)
+    turn = build.where(reflected, x - m(Fn.ROUND, x), 0.25)  # what is left of the period is exact, and so is cot at a half
+    cotangent = m(Fn.SIN, (0.5 - m(Fn.ABS, turn)) * math.pi) / m(Fn.SIN, turn * math.pi)
     slope = m(Fn.MUL, _horner(cotangent, _cotangent_derivative(n)), math.pi ** (n + 1))
     pole = m(Fn.LOGICAL_AND, reflected, m(Fn.EQ, x, m(Fn.FLOOR, x)))
     return build.where(
