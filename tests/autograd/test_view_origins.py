@@ -283,3 +283,38 @@ def test_a_view_asked_for_a_gradient_before_its_base():
         log(v.grad, t.grad)
 
     twin(program)
+
+
+def test_views_that_a_function_returns():
+    """Of its input or of what only it saw: neither is written over."""
+
+    def program(library, log):
+        class OfInput(library.autograd.Function):
+            @staticmethod
+            def forward(ctx, a):
+                return a.view(-1)
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad.view(2, 2)
+
+        class OfItsOwn(library.autograd.Function):
+            @staticmethod
+            def forward(ctx, a):
+                return (a * 2)[0]
+
+            @staticmethod
+            def backward(ctx, grad):
+                return library.stack([grad, grad])
+
+        x = library.ones(2, 2, requires_grad=True)
+        for function in (OfInput, OfItsOwn):
+            base = x * 1
+            z = function.apply(base)
+            log(flags(z), error(lambda: z.mul_(2)), error(lambda: base.mul_(2)), error(lambda: base * 2))
+            z = function.apply(x * 1)
+            z.sum().backward()
+            log(x.grad)
+            x.grad = None
+
+    twin(program)

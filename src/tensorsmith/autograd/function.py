@@ -345,7 +345,8 @@ def _fresh_output(tensor: Tensor, inputs: list[Tensor], is_input: bool, foreign:
         return view
     if foreign:
         return alias_of(tensor, False)
-    tensor.base = None  # a view of something that only `forward` saw
+    if tensor.base is not None:  # a view of something that only `forward` saw: it may not be written over either
+        tensor.origin = Origin.FUNCTION
     return tensor
 
 
