@@ -41,6 +41,10 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self._pre_hooks: dict[int, Any] = new_hooks()
         self._post_hooks: dict[int, Any] = new_hooks()
+        self._saving_hooks: dict[int, Any] = new_hooks()  # before and after `state_dict`, `load_state_dict`
+        self._saved_hooks: dict[int, Any] = new_hooks()
+        self._loading_hooks: dict[int, Any] = new_hooks()
+        self._loaded_hooks: dict[int, Any] = new_hooks()
         groups: list[Any] = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
@@ -114,10 +118,28 @@ class Optimizer:
         """`hook(optimizer, args, kwargs)` after every step."""
         return RemovableHandle.register(self._post_hooks, hook)
 
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """`hook(optimizer)` before `state_dict` collects."""
+        return _registered(self._saving_hooks, hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """`hook(optimizer, state_dict)` after `state_dict`; a dict that it returns replaces the result."""
+        return _registered(self._saved_hooks, hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """`hook(optimizer, state_dict)` with a shallow copy before it is loaded; a dict that it returns is loaded instead."""
+        return _registered(self._loading_hooks, hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """`hook(optimizer)` after a state was loaded."""
+        return _registered(self._loaded_hooks, hook, prepend)
+
     # --- state ------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number: state}, "param_groups": [group with "params" as numbers]}."""
+        for hook in list(self._saving_hooks.values()):
+            hook(self)
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -128,13 +150,20 @@ class Optimizer:
             packed["params"] = [numbers[id(parameter)] for parameter in group["params"]]
             groups.append(packed)
         state = {numbers[id(k)] if isinstance(k, Tensor) else k: v for k, v in self.state.items()}
-        return {"state": state, "param_groups": groups}
+        found: dict[str, Any] = {"state": state, "param_groups": groups}
+        for hook in list(self._saved_hooks.values()):
+            found = _replaced(found, hook(self, found))
+        return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over a `state_dict`, converted to the parameters' dtypes.
 
         Raises ValueError where groups, their sizes or the shapes of the state do not fit; nothing is then changed.
         """
+        if self._loading_hooks:
+            state_dict = dict(state_dict)
+            for hook in list(self._loading_hooks.values()):
+                state_dict = _replaced(state_dict, hook(self, state_dict))
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
             raise ValueError('an optimizer\'s state dict has the entries "state" and "param_groups"')
         saved = state_dict["param_groups"]
@@ -171,6 +200,8 @@ class Optimizer:
                 group.setdefault(name, default)
             groups.append(group)
         self._replace(state, groups)
+        for hook in list(self._loaded_hooks.values()):
+            hook(self)
 
     @no_grad()
     def _replace(self, state: defaultdict[Any, dict[str, Any]], groups: list[dict[str, Any]]) -> None:
@@ -205,14 +236,14 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         own = dict(self.__dict__)
-        own.update(_pre_hooks=dict(self._pre_hooks), _post_hooks=dict(self._post_hooks))
+        own.update({name: dict(own[name]) for name in _HOOKS})
         return own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        for name in ("_pre_hooks", "_post_hooks"):
+        for name in _HOOKS:
             hooks = new_hooks()
-            hooks.update(self.__dict__[name])
+            hooks.update(self.__dict__.get(name, {}))
             self.__dict__[name] = hooks
 
     def __repr__(self) -> str:
@@ -221,6 +252,24 @@ class Optimizer:
             lines.append(f"Parameter Group {number}")
             lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
         return "\n".join([*lines, ")"])
+
+
+_HOOKS = ("_pre_hooks", "_post_hooks", "_saving_hooks", "_saved_hooks", "_loading_hooks", "_loaded_hooks")
+
+
+def _registered(hooks: dict[int, Any], hook: Callable[..., Any], prepend: bool) -> RemovableHandle:
+    """A hook after the others, or before them."""
+    handle = RemovableHandle.register(hooks, hook)
+    if prepend:
+        others = {number: other for number, other in hooks.items() if number != handle.id}
+        hooks.clear()
+        hooks.update({handle.id: hook, **others})
+    return handle
+
+
+def _replaced(before: Any, after: Any) -> Any:
+    """What a hook returned, where it returned something."""
+    return before if after is None else after
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
