@@ -142,6 +142,15 @@ def test_layers_of_complex_numbers():
         np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-12)
 
 
+def test_a_gradient_of_parts_that_do_not_lie_side_by_side():
+    def run(L):
+        z = leaf(L, Z)
+        given = L.tensor(np.stack([R, 2 * R])).permute(1, 2, 0)
+        return L.autograd.grad(L.view_as_real(z), z, given)
+
+    same(run)
+
+
 def test_copies():
     z = leaf(ts, Z)
     for made in (copy.deepcopy(z), pickle.loads(pickle.dumps(z))):

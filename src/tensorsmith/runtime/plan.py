@@ -346,6 +346,8 @@ def _plan_of_pairs(
         for k in apart:  # seen as pairs that do not lie side by side: they are written anew
             shape = (*graph.outputs[k].shape, 2)
             required[k] = Strided(shape, contiguous_strides(shape))
+            if plan.outputs[k].input is not None:  # an operand as it lies
+                lowered = _with_copy(lowered, lowered.outputs[k])
     plan.outputs = [
         replace(o, strided=place, dtype=node.dtype, input=None if o.input is None else number_of[o.input])
         for node, place, o in zip(graph.outputs, seen, plan.outputs)
