@@ -299,8 +299,9 @@ def run(program: tuple) -> None:
                 return
             single = single or any(x.dtype is torch.float32 for x in theirs)
             a = perform(ts, ours, instruction, seen_ours)
-            if b[0] == "error" and b[1] is NotImplementedError and "not implemented for" in b[2]:
-                b = ("error", a[1] if a[1] is RuntimeError else b[1], b[2])  # a dtype that a kernel lacks: either class
+            if a[0] == b[0] == "error" and {a[1], b[1]} == {RuntimeError, NotImplementedError}:
+                if "not implemented for" in a[2] + b[2]:  # a dtype that a kernel lacks, and another fault: either class
+                    b = a
             if a[0] == b[0] == "error" and ("inplace" in b[2] or "in-place" in b[2]):
                 b = a  # two faults at once: either may be named
             assert a[:2] == b[:2], f"{where}: ours {a}, PyTorch's {b}"
