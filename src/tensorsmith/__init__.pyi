@@ -313,6 +313,69 @@ def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
     """conj_physical(input): the value; conjugate of a complex number"""
 def constant_pad_nd(input: Tensor, pad: Sequence[builtins.int], value: builtins.float = 0) -> Tensor:
     """Padded with a constant; widths as for `pad`."""
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: builtins.int = 1,
+) -> Tensor:
+    """y[n, o, p] = b[o] + sum over c, k of x[n, c, p stride + k dilation - padding] w[o, c, k]."""
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: builtins.int = 1,
+) -> Tensor:
+    """y[n, o, p] = b[o] + sum over c, k of x[n, c, p stride + k dilation - padding] w[o, c, k], p and k of two axes."""
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: builtins.int = 1,
+) -> Tensor:
+    """y[n, o, p] = b[o] + sum over c, k of x[n, c, p stride + k dilation - padding] w[o, c, k], p and k of three axes."""
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: builtins.int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """y[n, o, q] = b[o] + sum of x[n, c, p] w[c, o, k] over all p, k with q = p stride + k dilation - padding."""
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: builtins.int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """y[n, o, q] = b[o] + sum of x[n, c, p] w[c, o, k] over all p, k with q = p stride + k dilation - padding."""
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: builtins.int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """y[n, o, q] = b[o] + sum of x[n, c, p] w[c, o, k] over all p, k with q = p stride + k dilation - padding."""
 def copysign(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """copysign(input, other): IEEE 754, one operation"""
 def corrcoef(input: Tensor) -> Tensor:

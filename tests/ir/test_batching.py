@@ -7,6 +7,7 @@ import pytest
 
 from tensorsmith.core.dtypes import float64, int64
 from tensorsmith.ir.batching import LIBRARY_RULES, RULES, SOURCES, batch
+from tensorsmith.ir.convolution import convolution
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.verify import verify
 from tensorsmith.targets.reference import interpret
@@ -60,6 +61,15 @@ def test_matmul(batched):
             lambda a, b: a.graph.add(Primitive.MATMUL, (a, b)),
             ((*lead, 3, 4), float64), ((*lead, 4, 5), float64), batched=batched,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("batched", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_conv(batched, groups):
+    check(
+        lambda x, w: convolution(x, w, (2, 1), (1, 0), (0, 1), (1, 2), (1, 2), groups),
+        ((2, 4, 5, 3), float64), ((6, 4 // groups, 2, 3), float64), batched=batched,
+    )  # fmt: skip
 
 
 def test_what_depends_on_no_example_is_repeated():

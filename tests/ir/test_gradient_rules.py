@@ -8,6 +8,7 @@ import pytest
 
 from tensorsmith.core.dtypes import bfloat16, bool_, float32, float64, int64
 from tensorsmith.ir import build as b
+from tensorsmith.ir.convolution import convolution
 from tensorsmith.ir.gradients import RULES, SOURCES, put, scan, scatter
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.vjp import vjp
@@ -156,6 +157,19 @@ def test_views(name):
 
 def test_concat():
     check(lambda x, y: b.concat([x * x, y, x], 1), uniform(2, 3), uniform(2, 1, seed=1))
+
+
+@pytest.mark.parametrize(
+    "x, w, attrs",
+    [
+        ((2, 4, 6), (6, 2, 3), ((2,), (1,), (2,), (2,), (1,), 2)),  # stride, low, high, dilation, step, groups
+        ((1, 2, 3, 4), (2, 2, 2, 3), ((1, 2), (0, 1), (1, -1), (1, 1), (2, 3), 1)),
+        ((2, 2, 5), (2, 1, 2), ((3,), (-1,), (0,), (1,), (1,), 2)),
+        ((2, 1, 2), (3, 1, 2), ((1,), (2,), (3,), (2,), (2,), 1)),
+    ],
+)
+def test_conv(x, w, attrs):
+    check(lambda x, w: convolution(x, w, *attrs), uniform(*x), uniform(*w, seed=1))
 
 
 def test_pair():

@@ -8,6 +8,7 @@ import pytest
 
 from tensorsmith.core.dtypes import bool_, float32, float64, int64
 from tensorsmith.ir import build as b
+from tensorsmith.ir.convolution import convolution
 from tensorsmith.ir.gradients import SOURCES, put, scan, scatter
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.jvp import RULES, jvp
@@ -106,6 +107,8 @@ CASES = {
     "put, add": (lambda x, i, s: put(x, i, s, 1, "add"), X, np.array([3, 3]), _array(3, 2)),
     "matmul": (lambda x, y: b.matmul(x, y), X, _array(4, 2)),
     "matmul, one side": (lambda x: b.matmul(x, b.full(x.graph, (4, 2), 0.5, float64)), X),
+    "conv": (lambda x, y: convolution(x, y, (2,), (1,), (-1,), (2,), (3,), 2), _array(2, 4, 5), _array(6, 2, 3)),
+    "conv, one side": (lambda y: convolution(b.full(y.graph, (1, 2, 5), 0.5, float64), y, *[(1,)] * 5, 1), _array(3, 2, 2)),
     "matmul, square": (lambda x: b.matmul(x, b.permute(x, (1, 0))), X),
     **{f"reduce {kind}": (lambda x, kind=kind: b.reduce(x, kind, (1,)), X) for kind in ("sum", "prod", "max", "min")},
     **{

@@ -70,7 +70,8 @@ CHECKED_BEFORE = {
 }  # fmt: skip
 COMPLEX = """
     abs acos acosh add add_alpha addbmm addcdiv addcmul addmm addmv addr angle asin asinh atan atanh baddbmm bilinear bmm
-    cat clone complex_part conj conj_physical constant_pad_nd contiguous copy copy_of cos cosh count_nonzero cumprod
+    cat clone complex_part conj conj_physical constant_pad_nd contiguous conv_transpose convolution copy copy_of cos
+    cosh count_nonzero cumprod
     cumsum diag_embed diagonal div dot einsum embedding eq exp exp2 expand expm1 flip float_power gather getitem index
     index_add index_copy index_fill index_put index_select isclose isfinite isinf isnan isreal kron l1_loss ldexp lerp
     linalg_cross linear log log10 log1p log2 logaddexp logcumsumexp logical_and logical_not logical_or logical_xor

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tensorsmith.ir import convolution
 from tensorsmith.ir.build import broadcast_to, concat, permute, reshape, slice_
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.ir.library_gradients import POINTWISE
@@ -124,6 +125,11 @@ def _matmul(node: Node, operands: Sequence[Node], batched: Sequence[bool], exten
     return a.graph.add(Primitive.MATMUL, _all(operands, batched, extent))
 
 
+def _conv(node: Node, operands: Sequence[Node], batched: Sequence[bool], extent: int) -> Node:
+    x, w = operands
+    return convolution.batched(node, x, w, batched, extent)
+
+
 def _spread(index: Node, like: Sequence[int], axis: int) -> Node:
     """An index (batch, positions) as one position for every element of a value: axes of `like` around `axis`."""
     shape = [like[0], *[1] * (len(like) - 1)]
@@ -223,6 +229,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.REDUCE: _one_axis,
     Primitive.SCAN: _one_axis,
     Primitive.MATMUL: _matmul,
+    Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.GATHER: _along_axis,
     Primitive.SCATTER: _along_axis,

@@ -34,6 +34,7 @@ from tensorsmith.ir.build import (
     where,
     wide,
 )  # fmt: skip
+from tensorsmith.ir.convolution import of_input, of_weight
 from tensorsmith.ir.graph import Graph, Node, Primitive, touches_complex
 from tensorsmith.ir.library_gradients import LIBRARY_RULES
 from tensorsmith.scalar.table import TABLE, Fn
@@ -199,6 +200,11 @@ def _matmul(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     ]
 
 
+def _conv(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    x, w = node.inputs
+    return [of_input(x.shape[2:], grad, w, node.attrs), of_weight(w.shape[2:], grad, x, node.attrs)]
+
+
 def _take(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     x, index = node.inputs
     return [put(zeros(grad, x.shape), index, grad, node.attrs["axis"], "add"), None]
@@ -254,6 +260,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _matmul,
+    Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.PUT: _put,
     Primitive.GATHER: _gather,

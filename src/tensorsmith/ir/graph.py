@@ -52,6 +52,7 @@ class Primitive(enum.Enum):
     SCAN = "scan"  # kind: sum prod max min logsumexp, argmax argmin (where it was met last), along axis, inclusive
     # contraction
     MATMUL = "matmul"  # (..., M, K) @ (..., K, N) with equal batch axes
+    CONV = "conv"  # x (N, C, *S) with w (O, C / groups, *K): stride, low, high, dilation, step, groups (`ir/convolution.py`)
     # indexing; an index out of range is an error of the run
     TAKE = "take"  # whole slices of x along axis, at a 1-D index
     GATHER = "gather"  # out[..., i, ...] = x[..., index[..., i, ...], ...] along axis

@@ -189,11 +189,10 @@ def _written(node: Node, output: Node, tangents: Tangents) -> Node | None:
     return replay(node.graph, node, parts)
 
 
-def _matmul(node: Node, output: Node, tangents: Tangents) -> Node | None:
+def _bilinear(node: Node, output: Node, tangents: Tangents) -> Node | None:
     (a, b), (da, db) = node.inputs, tangents
-    add = node.graph.add
-    left = add(Primitive.MATMUL, (da, b)) if da is not None else None
-    right = add(Primitive.MATMUL, (a, db)) if db is not None else None
+    left = replay(node.graph, node, (da, b)) if da is not None else None
+    right = replay(node.graph, node, (a, db)) if db is not None else None
     return left + right if left is not None and right is not None else left if right is None else right
 
 
@@ -280,7 +279,8 @@ RULES: dict[Primitive, Rule] = {
     Primitive.PAIR: _pair,
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
-    Primitive.MATMUL: _matmul,
+    Primitive.MATMUL: _bilinear,
+    Primitive.CONV: _bilinear,
     Primitive.TAKE: _itself,
     Primitive.GATHER: _itself,
     Primitive.SCATTER: _written,

@@ -191,6 +191,16 @@ def _matmul(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     return (*a.shape[:-1], b.shape[-1]), dtype
 
 
+def _conv(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    from tensorsmith.ir.convolution import result_shape  # it is written with the builders, which use these rules
+
+    x, w = inputs
+    dtype = _same_dtype(Primitive.CONV, inputs)
+    if dtype.is_complex or dtype is bool_:
+        raise NotImplementedError(f"\"conv\" not implemented for '{type_name(dtype)}'")
+    return result_shape(x.shape, w.shape, attrs), dtype
+
+
 def _check_index(op: str, index: Node) -> None:
     if index.dtype is not int64:
         raise TypeError(f"{op}: index is {index.dtype.name}, expected int64")
@@ -270,6 +280,7 @@ RULES: dict[Primitive, Callable[[tuple[Node, ...], dict[str, Any]], Inferred]] =
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _matmul,
+    Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.GATHER: _gather,
     Primitive.SCATTER: _scatter,

@@ -36,6 +36,14 @@ from tensorsmith.nn.activations import (
 )  # fmt: skip
 from tensorsmith.nn.clipping import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from tensorsmith.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from tensorsmith.nn.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)  # fmt: skip
 from tensorsmith.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from tensorsmith.nn.embedding import Embedding
 from tensorsmith.nn.flatten import Flatten, Unflatten
@@ -66,7 +74,8 @@ for _function in (
 _sys.modules[utils.__name__] = utils
 
 __all__ = [
-    "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "Bilinear", "Buffer", "CELU", "CrossEntropyLoss", "Dropout",
+    "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "Bilinear", "Buffer", "CELU", "Conv1d", "Conv2d",
+    "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CrossEntropyLoss", "Dropout",
     "Dropout1d", "Dropout2d", "Dropout3d", "ELU", "Embedding", "FeatureAlphaDropout", "Flatten", "GELU", "GLU",
     "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "HuberLoss", "Identity", "KLDivLoss", "L1Loss", "LayerNorm",
     "LeakyReLU", "Linear", "LogSigmoid", "LogSoftmax", "MSELoss", "Mish", "Module", "ModuleDict", "ModuleList",

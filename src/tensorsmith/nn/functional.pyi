@@ -46,6 +46,69 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, alpha (e**(x / alpha) - 1) elsewhere. RuntimeError for alpha = 0."""
 def celu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """`celu` written over the input."""
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """y[n, o, p] = b[o] + sum over c, k of x[n, c, p stride + k dilation - padding] w[o, c, k]."""
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """y[n, o, p] = b[o] + sum over c, k of x[n, c, p stride + k dilation - padding] w[o, c, k], p and k of two axes."""
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """y[n, o, p] = b[o] + sum over c, k of x[n, c, p stride + k dilation - padding] w[o, c, k], p and k of three axes."""
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """y[n, o, q] = b[o] + sum of x[n, c, p] w[c, o, k] over all p, k with q = p stride + k dilation - padding."""
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """y[n, o, q] = b[o] + sum of x[n, c, p] w[c, o, k] over all p, k with q = p stride + k dilation - padding."""
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """y[n, o, q] = b[o] + sum of x[n, c, p] w[c, o, k] over all p, k with q = p stride + k dilation - padding."""
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,

@@ -20,6 +20,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     softmax         softmax
     attention       attention
     linear          linear, embedding
+    convolution     convolution
     normalisation   row_normalisation, channel_normalisation
     dropout         dropout
     distances       distances
@@ -51,6 +52,7 @@ from tensorsmith.ops import (
     complex_numbers,
     contraction,
     conversion,
+    convolution,
     copying,
     creation,
     distances,
@@ -124,6 +126,7 @@ __all__ = [
     "complex_numbers",
     "contraction",
     "conversion",
+    "convolution",
     "copying",
     "creation",
     "distances",

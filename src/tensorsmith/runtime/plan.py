@@ -17,6 +17,7 @@ from tensorsmith.core.views import Strided, as_complex, as_real, extent
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.kernels.assemble import Kernel
 from tensorsmith.passes.complex_pairs import lower_pairs
+from tensorsmith.passes.convolutions import lower_convolutions
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer, fuse
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
@@ -312,7 +313,7 @@ def build_plan(
 def _plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int]
 ) -> Plan:
-    graph = prepare_reductions(graph)
+    graph = prepare_reductions(lower_convolutions(graph))
     while True:
         placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
         required = {graph.outputs[k]: seen for k, seen in outputs.items()}

@@ -195,6 +195,32 @@ def test_matmul_equals_pytorch():
     np.testing.assert_array_equal(run(b.matmul, big, big), (torch.tensor(big) @ torch.tensor(big)).numpy())
 
 
+def test_convolution_equals_pytorch():
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 4, 9, 7)), rng.standard_normal((6, 2, 3, 2))
+    attrs = {"stride": (2, 1), "low": (1, 0), "high": (1, 0), "dilation": (1, 3), "step": (1, 1), "groups": 2}
+    expected = torch.conv2d(torch.tensor(x), torch.tensor(w), None, (2, 1), (1, 0), (1, 3), 2)
+    np.testing.assert_allclose(run(lambda x, w: add(Primitive.CONV, x, w, **attrs), x, w), expected.numpy(), atol=1e-13)
+    spread = np.zeros((2, 4, 10, 16))  # zeros between the elements, rows and columns cut
+    spread[:, :, 1::2, ::3] = x[:, :, 1:6, :6]
+    attrs |= {"stride": (1, 1), "low": (-1, 0), "high": (-6, -3), "dilation": (1, 1), "step": (2, 3)}
+    found = run(lambda x, w: add(Primitive.CONV, x, w, **attrs), x, w)
+    np.testing.assert_allclose(found, torch.conv2d(torch.tensor(spread), torch.tensor(w), groups=2).numpy(), atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "x, w, changed",
+    [
+        ((2, 3, 4), (4, 2, 3), {}), ((2, 4, 4), (3, 2, 3), {"groups": 2}), ((2, 4), (4, 4), {}),
+        ((2, 4, 4), (4, 4, 3), {"stride": (0,)}), ((2, 4, 4), (4, 4, 3), {"low": (1, 1)}),
+    ],
+)  # fmt: skip
+def test_a_convolution_that_does_not_fit_is_refused(x, w, changed):
+    attrs = {name: (1,) for name in ("stride", "low", "high", "dilation", "step")} | {"groups": 1} | changed
+    with pytest.raises(ValueError, match="conv: "):
+        run(lambda x, w: add(Primitive.CONV, x, w, **attrs), np.zeros(x), np.zeros(w))
+
+
 def test_indexing_equals_pytorch():
     x, src = np.arange(12.0).reshape(4, 3), -np.arange(1.0, 7.0).reshape(2, 3)
     rows, places = np.array([3, 0]), np.array([[1, 0, 3], [2, 2, 0]])

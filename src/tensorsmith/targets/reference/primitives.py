@@ -6,6 +6,7 @@ Arrays are held as `representation.py` says. Nothing here is fast; it is what th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -163,6 +164,30 @@ def _scatter(node: Node, arrays: Arrays) -> np.ndarray:
     return _written(node, base, _elements_at(node, index, base.shape[node.attrs["axis"]]), src)
 
 
+def _conv(node: Node, arrays: Arrays) -> np.ndarray:
+    """One product of matrices per position of the kernel."""
+    x, w = arrays
+    attrs, space = node.attrs, node.shape[2:]
+    groups, (batch, channels) = attrs["groups"], x.shape[:2]
+    if 0 in node.shape or not w.size:
+        return np.zeros(node.shape, x.dtype)
+    spread = np.zeros((batch, channels, *((n - 1) * step + 1 for n, step in zip(x.shape[2:], attrs["step"]))), x.dtype)
+    every: tuple[Any, ...] = tuple(slice(None, None, step) for step in attrs["step"])
+    spread[(..., *every)] = x
+    cut: tuple[Any, ...] = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, low, high in zip(spread.shape[2:], attrs["low"], attrs["high"]))
+    around = [(0, 0), (0, 0), *((max(low, 0), max(high, 0)) for low, high in zip(attrs["low"], attrs["high"]))]
+    padded = np.pad(spread[(..., *cut)], around)
+    kernels = w.reshape(groups, -1, *w.shape[1:])
+    total = np.zeros((batch, groups, kernels.shape[1], int(np.prod(space))), x.dtype)
+    for k in np.ndindex(*w.shape[2:]):
+        starts = [i * dilation for i, dilation in zip(k, attrs["dilation"])]
+        seen: tuple[Any, ...] = tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, space, attrs["stride"]))
+        part = padded[(..., *seen)].reshape(batch, groups, channels // groups, -1)
+        at: tuple[Any, ...] = (..., *k)
+        total += np.matmul(kernels[at], part)
+    return total.reshape(node.shape)
+
+
 def _library(node: Node, arrays: Arrays) -> np.ndarray:
     name = node.attrs["name"]
     if name not in ROUTINES:
@@ -191,6 +216,7 @@ PRIMITIVES: dict[Primitive, Callable[[Node, Arrays], np.ndarray]] = {
     Primitive.PAIR: lambda node, arrays: np.stack(arrays, -1),
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
+    Primitive.CONV: _conv,
     Primitive.MATMUL: lambda node, arrays: np.matmul(arrays[0], arrays[1]),
     Primitive.TAKE: _take,
     Primitive.GATHER: _gather,

@@ -1,0 +1,82 @@
+"""Convolutions as matrix products: what the kernels see of x is copied once, and multiplied by the weights.
+
+    y[n] (O, P) = w (O, C K) @ columns[n] (C K, P)            each group of channels by itself
+
+P are the positions of the result, K those of the kernel. Two things decide how the copy lies:
+
+* few positions, or a batch that shares little work: the batch becomes further columns of one product;
+* kernels larger than the result, as in the gradient of a weight: the columns lie transposed, so that the copy runs along
+  the longer of the two.
+
+A 1x1 kernel of stride 1 copies nothing. A convolution that would copy more than `LARGEST` runs in parts of the batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tensorsmith.ir import build
+from tensorsmith.ir.convolution import windows
+from tensorsmith.ir.graph import Graph, Node, Primitive, replay
+
+FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
+LARGEST = 1 << 24  # elements of a copy
+
+
+def lower_convolutions(graph: Graph) -> Graph:
+    """The same graph with every convolution written as matrix products; the graph itself where there is none."""
+    nodes = graph.live_nodes()
+    if not any(node.op is Primitive.CONV for node in nodes):
+        return graph
+    result = Graph()
+    mapping: dict[Node, Node] = {}
+    for node in graph.inputs:
+        mapping[node] = result.input(node.shape, node.dtype, node.attrs["param"])
+    for node in nodes:
+        if node.op is Primitive.INPUT:
+            continue
+        operands = [mapping[x] for x in node.inputs]
+        mapping[node] = _lowered(node, *operands) if node.op is Primitive.CONV else replay(result, node, operands)
+    result.outputs = tuple(mapping[node] for node in graph.outputs)
+    return result
+
+
+def _lowered(node: Node, x: Node, w: Node) -> Node:
+    if not node.numel or not w.numel or not x.numel:
+        return build.full(x.graph, node.shape, 0, node.dtype)
+    copied = x.shape[1] * math.prod(w.shape[2:]) * math.prod(node.shape[2:])  # per example
+    at_once = max(1, LARGEST // copied)
+    if at_once >= x.shape[0]:
+        return as_product(node, x, w)
+    starts = range(0, x.shape[0], at_once)
+    parts = [build.slice_(x, 0, start, min(at_once, x.shape[0] - start)) for start in starts]
+    return build.concat([as_product(node, part, w) for part in parts], 0)
+
+
+def as_product(node: Node, x: Node, w: Node) -> Node:
+    """A convolution, or the part of its batch that x is, as one matrix product."""
+    attrs, groups = node.attrs, node.attrs["groups"]
+    rank = x.ndim - 2
+    batch, (out, inner, *kernel), space = x.shape[0], w.shape, node.shape[2:]
+    positions, depth = math.prod(space), inner * math.prod(kernel)
+    seen = windows(x, kernel, attrs)
+    seen = build.reshape(seen, (batch, groups, inner, *space, *kernel))
+    rows = build.reshape(w, (groups, out // groups, depth))
+    of_space, of_kernel = range(3, 3 + rank), range(3 + rank, 3 + 2 * rank)
+    folded = batch > 1 and positions <= FEW_POSITIONS
+    transposed = math.prod(kernel) > positions
+    if folded and transposed:
+        columns = build.permute(seen, (1, 0, *of_space, 2, *of_kernel))
+        columns = build.transpose(build.reshape(columns, (groups, batch * positions, depth)), 1, 2)
+    elif folded:
+        columns = build.reshape(build.permute(seen, (1, 2, *of_kernel, 0, *of_space)), (groups, depth, batch * positions))
+    elif transposed:
+        columns = build.permute(seen, (0, 1, *of_space, 2, *of_kernel))
+        columns = build.transpose(build.reshape(columns, (batch, groups, positions, depth)), 2, 3)
+    else:
+        columns = build.permute(seen, (0, 1, 2, *of_kernel, *of_space))
+        columns = build.reshape(columns, (batch, groups, depth, positions))
+    product = build.matmul(rows, columns)
+    if folded:
+        product = build.permute(build.reshape(product, (out, batch, *space)), (1, 0, *range(2, rank + 2)))
+    return build.reshape(product, (batch, out, *space))
