@@ -594,6 +594,17 @@ def greater(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """gt(input, other): IEEE 754, one operation"""
 def greater_equal(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ge(input, other): IEEE 754, one operation"""
+def gru(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    """As `rnn_tanh`, of gated recurrent units (`gru_cell`): weights have 3 H rows."""
+def gru_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """n + z (h - n), with n = tanh(a_n + r b_n), r and z the sigmoids of a + b, of a = W_ih x + b_ih and b = W_hh h + b_hh."""
 def gt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """gt(input, other): IEEE 754, one operation"""
 def hamming_window(
@@ -837,6 +848,17 @@ def logspace(
     """base ** x for `steps` equally distant x from start to end."""
 def logsumexp(input: Tensor, dim: Any, keepdim: builtins.bool = False, *, out: Any = None) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow. Integers are computed in the default dtype."""
+def lstm(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    """As `rnn_tanh`, of LSTM cells (`lstm_cell`): weights have 4 H rows, hx is (h, c); the results are h of all steps, h and c."""
+def lstm_cell(
+    input: Tensor,
+    hx: Sequence[Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """h' = sigmoid(o) tanh(c'), c' = sigmoid(f) c + sigmoid(i) tanh(g), with i, f, g, o = W_ih x + b_ih + W_hh h + b_hh."""
 def lt(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """lt(input, other): IEEE 754, one operation"""
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
@@ -1186,6 +1208,28 @@ def rms_norm(
     eps: builtins.float | None = None,
 ) -> Tensor:
     """x / sqrt(mean x**2 + eps) over the last axes, times weight (Zhang, Sennrich, 2019)."""
+def rnn_relu(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    """As `rnn_tanh`, of relu cells: the same arguments and results."""
+def rnn_relu_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """relu(W_ih x + b_ih + W_hh h + b_hh)."""
+def rnn_tanh(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    """`rnn_tanh(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)`: tanh cells."""
+def rnn_tanh_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """tanh(W_ih x + b_ih + W_hh h + b_hh)."""
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
 def rot90(input: Tensor, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:

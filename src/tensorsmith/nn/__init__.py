@@ -34,6 +34,7 @@ from tensorsmith.nn.activations import (
     Tanhshrink,
     Threshold,
 )  # fmt: skip
+from tensorsmith.nn.attention import MultiheadAttention
 from tensorsmith.nn.clipping import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from tensorsmith.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from tensorsmith.nn.convolution import (
@@ -61,8 +62,22 @@ from tensorsmith.nn.losses import (
 )  # fmt: skip
 from tensorsmith.nn.module import Module
 from tensorsmith.nn.normalisation import LayerNorm, RMSNorm
+from tensorsmith.nn.packed_sequences import (
+    PackedSequence,
+    invert_permutation,
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+    pad_sequence,
+    unpack_sequence,
+    unpad_sequence,
+)  # fmt: skip
 from tensorsmith.nn.parameter import Buffer, Parameter
 from tensorsmith.nn.parameter_vector import parameters_to_vector, vector_to_parameters
+from tensorsmith.nn.recurrent import GRU, LSTM, RNN, RNNBase
+from tensorsmith.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
+from tensorsmith.nn.transformer import Transformer, TransformerDecoder, TransformerEncoder
+from tensorsmith.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 
 # PyTorch's `nn.utils` as a namespace: what is in it lives in files named after what they hold.
 utils = _ModuleType("tensorsmith.nn.utils", "Functions on the parameters of models and their gradients.")
@@ -72,16 +87,26 @@ for _function in (
 ):  # fmt: skip
     setattr(utils, _function.__name__, _function)
 _sys.modules[utils.__name__] = utils
+_rnn = _ModuleType("tensorsmith.nn.utils.rnn", "Sequences of different lengths: padded, and packed.")
+for _entry in (
+    PackedSequence, invert_permutation, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence,
+    unpack_sequence, unpad_sequence,
+):  # fmt: skip
+    setattr(_rnn, _entry.__name__, _entry)
+_sys.modules[_rnn.__name__] = _rnn
+utils.rnn = _rnn  # type: ignore[attr-defined]
 
 __all__ = [
-    "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "Bilinear", "Buffer", "CELU", "Conv1d", "Conv2d",
-    "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CrossEntropyLoss", "Dropout",
-    "Dropout1d", "Dropout2d", "Dropout3d", "ELU", "Embedding", "FeatureAlphaDropout", "Flatten", "GELU", "GLU",
-    "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "HuberLoss", "Identity", "KLDivLoss", "L1Loss", "LayerNorm",
-    "LeakyReLU", "Linear", "LogSigmoid", "LogSoftmax", "MSELoss", "Mish", "Module", "ModuleDict", "ModuleList",
-    "NLLLoss", "PReLU", "Parameter", "ParameterDict", "ParameterList", "RMSNorm", "ReLU", "ReLU6", "SELU",
-    "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss", "Softmax", "Softmin", "Softplus", "Softshrink", "Softsign",
-    "Tanh", "Tanhshrink", "Threshold", "Unflatten", "functional", "init", "utils",
+    "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "Bilinear", "Buffer", "CELU", "Conv1d", "Conv2d", "Conv3d",
+    "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CrossEntropyLoss", "Dropout", "Dropout1d", "Dropout2d",
+    "Dropout3d", "ELU", "Embedding", "FeatureAlphaDropout", "Flatten", "GELU", "GLU", "GRU", "GRUCell", "Hardshrink",
+    "Hardsigmoid", "Hardswish", "Hardtanh", "HuberLoss", "Identity", "KLDivLoss", "L1Loss", "LSTM", "LSTMCell",
+    "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "LogSoftmax", "MSELoss", "Mish", "Module", "ModuleDict",
+    "ModuleList", "MultiheadAttention", "NLLLoss", "PReLU", "Parameter", "ParameterDict", "ParameterList", "RMSNorm",
+    "RNN", "RNNBase", "RNNCell", "RNNCellBase", "ReLU", "ReLU6", "SELU", "Sequential", "SiLU", "Sigmoid",
+    "SmoothL1Loss", "Softmax", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
+    "Unflatten", "functional", "init", "utils",
 ]  # fmt: skip
 
 if not _typing.TYPE_CHECKING:

@@ -18,7 +18,8 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     random          random
     activations     activations
     softmax         softmax
-    attention       attention
+    attention       attention, multi_head_attention
+    recurrent       recurrent, recurrent_cells
     linear          linear, embedding
     convolution     convolution
     normalisation   row_normalisation, channel_normalisation
@@ -75,12 +76,15 @@ from tensorsmith.ops import (
     matmul,
     matrices,
     moments,
+    multi_head_attention,
     new_tensors,
     padding,
     pointwise,
     pointwise_composites,
     positions,
     random,
+    recurrent,
+    recurrent_cells,
     reductions,
     refused_dtypes,
     row_normalisation,
@@ -144,6 +148,7 @@ __all__ = [
     "margin_losses",
     "matmul",
     "moments",
+    "multi_head_attention",
     "new_tensors",
     "padding",
     "pointwise",
@@ -151,6 +156,8 @@ __all__ = [
     "positions",
     "random",
     "real_only",
+    "recurrent",
+    "recurrent_cells",
     "reductions",
     "refused_dtypes",
     "row_normalisation",

@@ -1,0 +1,145 @@
+"""One step of recurrent layers: the cells.
+
+With a = W_ih x + b_ih (`gates`, computed for all steps at once where there are many) and b = W_hh h + b_hh:
+
+    tanh, relu   h' = tanh(a + b) or relu(a + b)
+    lstm         i, f, g, o = a + b;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
+    gru          r = sigmoid(a_r + b_r); z = sigmoid(a_z + b_z); n = tanh(a_n + r b_n);  h' = n + z (h - n)
+
+A step is one operator: one matrix product and one pointwise kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node
+from tensorsmith.ops.linear import linear
+from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.tensor import Tensor
+
+
+def _hidden(hidden: Node, weight: Node, bias: Sequence[Node]) -> Node:
+    """W_hh h + b_hh."""
+    product = build.matmul(hidden, build.permute(weight, (1, 0)))
+    return product + bias[0] if bias else product
+
+
+def _parts(x: Node, count: int) -> list[Node]:
+    width = x.shape[1] // count
+    return [build.slice_(x, 1, k * width, width) for k in range(count)]
+
+
+def _tanh(gates: Node, hidden: Node, weight: Node, *bias: Node) -> Node:
+    return f.tanh(gates + _hidden(hidden, weight, bias))
+
+
+def _relu(gates: Node, hidden: Node, weight: Node, *bias: Node) -> Node:
+    return f.relu(gates + _hidden(hidden, weight, bias))
+
+
+def _lstm(gates: Node, hidden: Node, cell: Node, weight: Node, *bias: Node) -> tuple[Node, Node]:
+    product = _hidden(hidden, weight, bias)
+    i, forget, g, o = (build.wide(a) + build.wide(b) for a, b in zip(_parts(gates, 4), _parts(product, 4)))
+    new = f.sigmoid(forget) * build.wide(cell) + f.sigmoid(i) * f.tanh(g)
+    return build.cast(f.sigmoid(o) * f.tanh(new), hidden.dtype), build.cast(new, cell.dtype)
+
+
+def _gru(gates: Node, hidden: Node, weight: Node, *bias: Node) -> Node:
+    product = _hidden(hidden, weight, bias)
+    (a_r, a_z, a_n), (b_r, b_z, b_n) = ([build.wide(x) for x in _parts(y, 3)] for y in (gates, product))
+    reset, keep = f.sigmoid(a_r + b_r), f.sigmoid(a_z + b_z)
+    new = f.tanh(a_n + reset * b_n)
+    return build.cast(new + keep * (build.wide(hidden) - new), hidden.dtype)
+
+
+STEPS: dict[str, Operator] = {
+    "RNN_TANH": Operator("rnn_tanh_step", _tanh),
+    "RNN_RELU": Operator("rnn_relu_step", _relu),
+    "LSTM": Operator("lstm_step", _lstm),
+    "GRU": Operator("gru_step", _gru),
+}
+GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}  # blocks of rows of a weight
+
+
+def _check(name: str, mode: str, x: Tensor, hidden: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor) -> None:
+    for position, (argument, value) in enumerate({"input": x, "hx": hidden[0], "w_ih": w_ih, "w_hh": w_hh}.items(), 1):
+        need_tensor(name, value, argument, position)
+    if x.shape[-1] != w_ih.shape[1]:
+        raise RuntimeError(f"{name}: input has inconsistent input_size: got {x.shape[-1]} expected {w_ih.shape[1]}")
+    for number, each in enumerate(hidden):
+        if each.ndim != x.ndim or each.shape[0] != x.shape[0]:
+            raise RuntimeError(f"{name}: Input batch size {x.shape[0]} doesn't match hidden{number} batch size {each.shape[0]}")
+        if each.shape[-1] * GATES[mode] != w_hh.shape[0]:
+            raise RuntimeError(
+                f"{name}: hidden{number} has inconsistent hidden_size: got {each.shape[-1]}, expected "
+                f"{w_hh.shape[0] // GATES[mode]}"
+            )
+
+
+def _cell(
+    name: str, mode: str, x: Tensor, hidden: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None,
+    b_hh: Tensor | None,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    single = need_tensor(name, x).ndim == 1
+    if single:
+        x, hidden = x.unsqueeze(0), [need_tensor(name, each, "hx", 2).unsqueeze(0) for each in hidden]
+    _check(name, mode, x, hidden, w_ih, w_hh)
+    bias = () if b_hh is None else (b_hh,)
+    found = STEPS[mode](linear(x, w_ih, b_ih), *hidden, w_hh, *bias)
+    if not single:
+        return found  # type: ignore[no-any-return]
+    return tuple(each.squeeze(0) for each in found) if mode == "LSTM" else found.squeeze(0)
+
+
+_entered = public("recurrent", method=False, kind="composite")
+
+
+def _simple(name: str, mode: str, formula: str) -> Callable[..., Tensor]:
+    def cell(
+        input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,  # noqa: A002
+        b_hh: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        return _cell(name, mode, input, [hx], w_ih, w_hh, b_ih, b_hh)  # type: ignore[return-value]
+
+    blocks = f"{GATES[mode]} H" if GATES[mode] > 1 else "H"
+    cell.__name__ = cell.__qualname__ = name
+    cell.__doc__ = f"""{formula}
+
+    input (N, I), hx (N, H), w_ih ({blocks}, I), w_hh ({blocks}, H), b_ih and b_hh ({blocks}): the new state (N, H).
+    RuntimeError for sizes that do not fit.
+
+        >>> ts.{name}(ts.ones(2, 3), ts.zeros(2, 4), ts.ones({GATES[mode] * 4}, 3), ts.ones({GATES[mode] * 4}, 4)).shape
+        tensorsmith.Size([2, 4])
+    """
+    return _entered(cell)
+
+
+rnn_tanh_cell = _simple("rnn_tanh_cell", "RNN_TANH", "tanh(W_ih x + b_ih + W_hh h + b_hh).")
+rnn_relu_cell = _simple("rnn_relu_cell", "RNN_RELU", "relu(W_ih x + b_ih + W_hh h + b_hh).")
+gru_cell = _simple(
+    "gru_cell", "GRU", "n + z (h - n), with n = tanh(a_n + r b_n), r and z the sigmoids of a + b, of a = W_ih x + b_ih and "
+    "b = W_hh h + b_hh.",
+)  # fmt: skip
+
+
+@_entered
+def lstm_cell(
+    input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,  # noqa: A002
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """h' = sigmoid(o) tanh(c'), c' = sigmoid(f) c + sigmoid(i) tanh(g), with i, f, g, o = W_ih x + b_ih + W_hh h + b_hh.
+
+    input (N, I), hx: h and c, each (N, H), w_ih (4 H, I), w_hh (4 H, H), b_ih and b_hh (4 H): the new h and c.
+    RuntimeError for sizes that do not fit.
+
+        >>> h = ts.zeros(2, 4)
+        >>> [each.shape for each in ts.lstm_cell(ts.ones(2, 3), (h, h), ts.ones(16, 3), ts.ones(16, 4))]
+        [tensorsmith.Size([2, 4]), tensorsmith.Size([2, 4])]
+    """
+    if len(hx) != 2:
+        raise RuntimeError(f"lstm_cell expects two hidden states, got {len(hx)}")
+    return _cell("lstm_cell", "LSTM", input, list(hx), w_ih, w_hh, b_ih, b_hh)  # type: ignore[return-value]
