@@ -10,6 +10,7 @@ import tensorsmith as ts
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
 N = np.array([[0, 2, 1], [4, 4, 3]])
+SIGNS = np.where(np.random.default_rng(1).random((4, 6)) < 0.5, -1, 1).astype("float32")
 PROBABILITIES = (1 / (1 + np.exp(-X))).astype("float32")
 
 LAYERS = [
@@ -49,6 +50,8 @@ LAYERS = [
     ("Softmax", (1,), {}, X),
     ("LogSoftmax", (0,), {}, X),
     ("Softmin", (1,), {}, X),
+    ("Softmax2d", (), {}, X.reshape(2, 3, 2, 2)),
+    ("RReLU", (0.25, 0.25), {}, X),
 ]  # fmt: skip
 
 
@@ -113,6 +116,27 @@ LOSSES = [
     ("CrossEntropyLoss", {"label_smoothing": 0.1, "ignore_index": 2}, X, (np.array([0, 5, 2, 2]),)),
     ("CrossEntropyLoss", {"reduction": "none"}, X, (np.array([0, 5, 2, 2]),)),
     ("NLLLoss", {}, np.log(PROBABILITIES), (np.array([0, 5, 2, 2]),)),
+    ("SoftMarginLoss", {}, X, (SIGNS,)),
+    ("HingeEmbeddingLoss", {}, X, (SIGNS,)),
+    ("HingeEmbeddingLoss", {"margin": 0.5, "reduction": "sum"}, X, (SIGNS,)),
+    ("MarginRankingLoss", {}, X[:, 0].copy(), (X[:, 1].copy(), SIGNS[:, 0].copy())),
+    ("MarginRankingLoss", {"margin": 0.3, "reduction": "none"}, X[:, 0].copy(), (X[:, 1].copy(), SIGNS[:, 0].copy())),
+    ("CosineEmbeddingLoss", {"margin": 0.1}, X, (X[::-1].copy(), SIGNS[:, 0].copy())),
+    ("MultiMarginLoss", {}, X, (np.array([0, 5, 2, 2]),)),
+    ("MultiMarginLoss", {"p": 2, "margin": 0.5}, X, (np.array([0, 5, 2, 2]),)),
+    ("MultiLabelMarginLoss", {}, X, (np.array([[0, 5, -1, 0, 0, 0], [1, -1, 0, 0, 0, 0], [3, 2, 1, -1, 0, 0], [-1] * 6]),)),
+    ("MultiLabelSoftMarginLoss", {}, X, ((SIGNS + 1) / 2,)),
+    ("TripletMarginLoss", {}, X, (X[::-1].copy(), X + 0.5)),
+    ("TripletMarginLoss", {"p": 1.0, "swap": True, "margin": 2.0}, X, (X[::-1].copy(), X + 0.5)),
+    ("TripletMarginWithDistanceLoss", {"margin": 2.0}, X, (X[::-1].copy(), X + 0.5)),
+    ("PoissonNLLLoss", {}, X, (PROBABILITIES * 4,)),
+    ("PoissonNLLLoss", {"full": True, "log_input": False}, PROBABILITIES, (PROBABILITIES[::-1] * 4,)),
+    ("GaussianNLLLoss", {}, X, (X[::-1].copy(), PROBABILITIES)),
+    ("GaussianNLLLoss", {"full": True, "reduction": "sum"}, X, (X[::-1].copy(), PROBABILITIES)),
+    ("CosineSimilarity", {}, X, (X[::-1].copy(),)),
+    ("CosineSimilarity", {"dim": 0, "eps": 1e-2}, X, (X[::-1].copy(),)),
+    ("PairwiseDistance", {}, X, (X[::-1].copy(),)),
+    ("PairwiseDistance", {"p": 1.0, "keepdim": True}, X, (X[::-1].copy(),)),
 ]
 
 

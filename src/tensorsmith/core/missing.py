@@ -20,8 +20,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"(Lazy)?Conv.*|conv.*", "convolution has Conv1d to Conv3d and ConvTranspose1d to 3d, with sizes given"),
     (r"(Un)?[Ff]old", "unfolding as a layer is not implemented so far"),
     (r".*[Pp]ool.*", "pooling is not implemented so far"),
-    (r".*(Batch|Group|Instance|LocalResponse|CrossMapLR)N.*|(batch|group|instance)_norm",
-     "normalisation over batch and channels is not implemented so far; LayerNorm and RMSNorm are"),
     (r"(RNN|LSTM|GRU).*|(rnn|lstm|gru).*", "recurrent networks are not implemented so far"),
     (r".*Attention|.*attention.*|Transformer.*", "attention is not implemented so far"),
     (r".*Pad[123]d", "use ts.nn.functional.pad"),

@@ -23,9 +23,11 @@ from tensorsmith.nn.activations import (
     PReLU,
     ReLU,
     ReLU6,
+    RReLU,
     Sigmoid,
     SiLU,
     Softmax,
+    Softmax2d,
     Softmin,
     Softplus,
     Softshrink,
@@ -35,6 +37,15 @@ from tensorsmith.nn.activations import (
     Threshold,
 )  # fmt: skip
 from tensorsmith.nn.attention import MultiheadAttention
+from tensorsmith.nn.batch_normalisation import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    SyncBatchNorm,
+)  # fmt: skip
 from tensorsmith.nn.clipping import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from tensorsmith.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from tensorsmith.nn.convolution import (
@@ -45,9 +56,20 @@ from tensorsmith.nn.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )  # fmt: skip
+from tensorsmith.nn.distances import CosineSimilarity, PairwiseDistance
 from tensorsmith.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from tensorsmith.nn.embedding import Embedding
 from tensorsmith.nn.flatten import Flatten, Unflatten
+from tensorsmith.nn.group_normalisation import CrossMapLRN2d, GroupNorm, LocalResponseNorm
+from tensorsmith.nn.instance_normalisation import (
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+)  # fmt: skip
+from tensorsmith.nn.lazy import LazyLinear
 from tensorsmith.nn.linear import Bilinear, Identity, Linear
 from tensorsmith.nn.losses import (
     BCELoss,
@@ -59,6 +81,19 @@ from tensorsmith.nn.losses import (
     MSELoss,
     NLLLoss,
     SmoothL1Loss,
+)  # fmt: skip
+from tensorsmith.nn.margin_losses import (
+    CosineEmbeddingLoss,
+    GaussianNLLLoss,
+    HingeEmbeddingLoss,
+    MarginRankingLoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
+    MultiMarginLoss,
+    PoissonNLLLoss,
+    SoftMarginLoss,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
 )  # fmt: skip
 from tensorsmith.nn.module import Module
 from tensorsmith.nn.normalisation import LayerNorm, RMSNorm
@@ -78,6 +113,7 @@ from tensorsmith.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from tensorsmith.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from tensorsmith.nn.transformer import Transformer, TransformerDecoder, TransformerEncoder
 from tensorsmith.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+from tensorsmith.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 
 # PyTorch's `nn.utils` as a namespace: what is in it lives in files named after what they hold.
 utils = _ModuleType("tensorsmith.nn.utils", "Functions on the parameters of models and their gradients.")
@@ -97,16 +133,23 @@ _sys.modules[_rnn.__name__] = _rnn
 utils.rnn = _rnn  # type: ignore[attr-defined]
 
 __all__ = [
-    "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "Bilinear", "Buffer", "CELU", "Conv1d", "Conv2d", "Conv3d",
-    "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CrossEntropyLoss", "Dropout", "Dropout1d", "Dropout2d",
-    "Dropout3d", "ELU", "Embedding", "FeatureAlphaDropout", "Flatten", "GELU", "GLU", "GRU", "GRUCell", "Hardshrink",
-    "Hardsigmoid", "Hardswish", "Hardtanh", "HuberLoss", "Identity", "KLDivLoss", "L1Loss", "LSTM", "LSTMCell",
-    "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "LogSoftmax", "MSELoss", "Mish", "Module", "ModuleDict",
-    "ModuleList", "MultiheadAttention", "NLLLoss", "PReLU", "Parameter", "ParameterDict", "ParameterList", "RMSNorm",
-    "RNN", "RNNBase", "RNNCell", "RNNCellBase", "ReLU", "ReLU6", "SELU", "Sequential", "SiLU", "Sigmoid",
-    "SmoothL1Loss", "Softmax", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
-    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
-    "Unflatten", "functional", "init", "utils",
+    "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear",
+    "Buffer", "CELU", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "CrossMapLRN2d", "Dropout", "Dropout1d",
+    "Dropout2d", "Dropout3d", "ELU", "Embedding", "FeatureAlphaDropout", "Flatten", "GELU", "GLU", "GRU", "GRUCell",
+    "GaussianNLLLoss", "GroupNorm", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "HingeEmbeddingLoss",
+    "HuberLoss", "Identity", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "KLDivLoss", "L1Loss", "LSTM",
+    "LSTMCell", "LayerNorm", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "LeakyReLU", "Linear", "LocalResponseNorm",
+    "LogSigmoid", "LogSoftmax", "MSELoss", "MarginRankingLoss", "Mish", "Module", "ModuleDict", "ModuleList",
+    "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "MultiheadAttention", "NLLLoss", "PReLU",
+    "PackedSequence", "PairwiseDistance", "Parameter", "ParameterDict", "ParameterList", "PoissonNLLLoss",
+    "RMSNorm", "RNN", "RNNBase", "RNNCell", "RNNCellBase", "RReLU", "ReLU", "ReLU6", "SELU", "Sequential", "SiLU",
+    "Sigmoid", "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink",
+    "Softsign", "SyncBatchNorm", "Tanh", "Tanhshrink", "Threshold", "Transformer", "TransformerDecoder",
+    "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss", "Unflatten", "UninitializedBuffer", "UninitializedParameter", "functional",
+    "init", "utils",
 ]  # fmt: skip
 
 if not _typing.TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tensorsmith.nn.module import Module
 from tensorsmith.tensor.tensor import Tensor
 
 
-class _Loss(Module):
+class Loss(Module):
     """Base of losses: `reduction`, also by PyTorch's former arguments size_average and reduce."""
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
@@ -23,7 +23,7 @@ class _Loss(Module):
         self.reduction = reduction
 
 
-class _WeightedLoss(_Loss):
+class WeightedLoss(Loss):
     """With a weight per class as a buffer."""
 
     def __init__(
@@ -34,21 +34,21 @@ class _WeightedLoss(_Loss):
         self.register_buffer("weight", weight)
 
 
-class MSELoss(_Loss):
+class MSELoss(Loss):
     """(x - y)^2. Shapes: any, the same for both."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
-class L1Loss(_Loss):
+class L1Loss(Loss):
     """|x - y|. Shapes: any, the same for both."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
         return F.l1_loss(input, target, reduction=self.reduction)
 
 
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(Loss):
     """(x - y)^2 / (2 beta) where |x - y| < beta, |x - y| - beta / 2 elsewhere."""
 
     def __init__(
@@ -61,7 +61,7 @@ class SmoothL1Loss(_Loss):
         return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
-class HuberLoss(_Loss):
+class HuberLoss(Loss):
     """(x - y)^2 / 2 where |x - y| < delta, delta (|x - y| - delta / 2) elsewhere."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
@@ -72,7 +72,7 @@ class HuberLoss(_Loss):
         return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
-class KLDivLoss(_Loss):
+class KLDivLoss(Loss):
     """y (log y - x), x log-probabilities; log_target: so are y. reduction "batchmean" divides by N."""
 
     def __init__(
@@ -86,7 +86,7 @@ class KLDivLoss(_Loss):
         return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
-class NLLLoss(_WeightedLoss):
+class NLLLoss(WeightedLoss):
     """-weight[y] x[y], x log-probabilities. Shapes: x (N, C, *), y (N, *) of class numbers.
 
     ignore_index: a class that does not count; "mean" divides by the sum of the weights that count.
@@ -103,7 +103,7 @@ class NLLLoss(_WeightedLoss):
         return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
-class CrossEntropyLoss(_WeightedLoss):
+class CrossEntropyLoss(WeightedLoss):
     """-weight[y] log softmax(x)[y]. Shapes: x (N, C, *) or (C); y class numbers (N, *) or probabilities like x.
 
     label_smoothing: share of the target that is spread over all classes.
@@ -124,14 +124,14 @@ class CrossEntropyLoss(_WeightedLoss):
         )  # fmt: skip
 
 
-class BCELoss(_WeightedLoss):
+class BCELoss(WeightedLoss):
     """-weight (y log x + (1 - y) log(1 - x)), logarithms not below -100. Shapes: any, the same for both."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
         return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
 
 
-class BCEWithLogitsLoss(_Loss):
+class BCEWithLogitsLoss(Loss):
     """BCELoss of sigmoid(x), computed without overflow; pos_weight multiplies the term of y."""
 
     def __init__(

@@ -173,6 +173,9 @@ class Module(Members):
         """
         return load_state(self, state_dict, strict, assign)
 
+    def _before_load(self, state: dict[str, Any], prefix: str) -> None:
+        """What a layer does to a state before it is compared with the module: entries that older states lack, sizes."""
+
     def get_extra_state(self) -> Any:
         """What a subclass wants to keep in `state_dict()` besides its tensors."""
         raise RuntimeError("get_extra_state() is only called where a subclass defines it")

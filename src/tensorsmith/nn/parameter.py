@@ -8,7 +8,7 @@ from tensorsmith.core.dtypes import get_default_dtype
 from tensorsmith.tensor.tensor import Tensor, empty_tensor, need_memory
 
 
-def _over(cls: type[Tensor], data: Tensor, tracked: bool) -> Tensor:
+def make_member(cls: type[Tensor], data: Tensor, tracked: bool) -> Tensor:
     """A leaf of class `cls` over the memory of `data`."""
     need_memory(cls.__name__, data)
     tensor = Tensor.__new__(cls)
@@ -39,7 +39,7 @@ class Parameter(Tensor):
             raise TypeError(f"Parameter(): data must be a Tensor, not {type(data).__name__}")
         if requires_grad and data.layout.dtype.kind not in "fc":
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
-        return _over(cls, data, bool(requires_grad))  # type: ignore[return-value]
+        return make_member(cls, data, bool(requires_grad))  # type: ignore[return-value]
 
     def __init__(self, *given: Any, **keywords: Any) -> None:
         """Nothing is left to do: `__new__` made it."""
@@ -71,7 +71,7 @@ class Buffer(Tensor):
             data = empty_tensor(get_default_dtype(), (0,))
         elif not isinstance(data, Tensor):
             raise TypeError(f"Buffer(): data must be a Tensor, not {type(data).__name__}")
-        buffer = _over(cls, data, data.layout.tracked)
+        buffer = make_member(cls, data, data.layout.tracked)
         buffer.persistent = persistent  # type: ignore[attr-defined]
         return buffer  # type: ignore[return-value]
 

@@ -87,6 +87,7 @@ class _Loading:
         if module._hooks is not None:
             for hook in list(module._hooks.load_pre.values()):
                 hook(module, state, prefix, {}, self.strict, self.missing, self.unexpected, self.errors)
+        module._before_load(state, prefix)
         own = local_state(module)
         for name, target in own.items():
             key = prefix + name

@@ -140,7 +140,7 @@ def _with_statistics(x: Node, mean: Node, variance: Node, *parameters: Node, eps
 _evaluated = Operator("batch_norm_evaluation", _with_statistics, pointwise=True, node_name="NativeBatchNorm")
 
 
-def _moved(running: Node, found: Node, momentum: float, factor: float) -> Node:
+def _moved(running: Node, found: Node, momentum: Node, factor: Node) -> Node:
     """running + momentum (factor found - running)."""
     value = build.wide(running)
     return build.cast(value * (1.0 - momentum) + build.wide(found) * (momentum * factor), running.dtype)
@@ -152,7 +152,7 @@ _running = InplaceOperation(Operator("running_statistic", _moved, pointwise=True
 def _update(running: Tensor | None, found: Tensor, momentum: float, factor: float) -> None:
     if running is not None:
         with no_grad():
-            _running(running, found.detach(), momentum=momentum, factor=factor)
+            _running(running, found.detach(), momentum, factor)
 
 
 def _check_channels(input: Tensor, channels: int, **parameters: Tensor | None) -> None:  # noqa: A002
