@@ -13,6 +13,14 @@ OPTIMISERS = {
     "Adam": {"lr": 0.1},
     "Adam with amsgrad": {"lr": 0.1, "amsgrad": True, "weight_decay": 0.01},
     "AdamW": {"lr": 0.1, "weight_decay": 0.1},
+    "NAdam": {"lr": 0.1, "weight_decay": 0.1},
+    "RAdam": {"lr": 0.1},
+    "Adamax": {"lr": 0.1, "weight_decay": 0.1},
+    "RMSprop": {"lr": 0.1, "centered": True, "momentum": 0.5},
+    "Adagrad": {"lr": 0.1, "initial_accumulator_value": 0.5},
+    "Adadelta": {"weight_decay": 0.1},
+    "ASGD": {"lr": 0.1},
+    "Rprop": {"lr": 0.1},
 }
 
 

@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules with PyTorch's names."""
+"""Optimisers and learning-rate schedules with PyTorch's names, and Lion."""
 
 import sys as _sys
 import typing as _typing
@@ -6,10 +6,18 @@ import typing as _typing
 from tensorsmith.core.missing import missing as _missing
 from tensorsmith.optim import lr_scheduler as lr_scheduler
 from tensorsmith.optim.adam import Adam, AdamW
+from tensorsmith.optim.adam_kin import Adamax, Lion, NAdam, RAdam
+from tensorsmith.optim.asgd_rprop import ASGD, Rprop
+from tensorsmith.optim.averages import Adadelta, Adagrad, RMSprop
+from tensorsmith.optim.lbfgs import LBFGS
 from tensorsmith.optim.optimizer import Optimizer
 from tensorsmith.optim.sgd import SGD
+from tensorsmith.optim.sparse_adam import SparseAdam
 
-__all__ = ["Adam", "AdamW", "Optimizer", "SGD", "lr_scheduler"]
+__all__ = [
+    "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Lion", "NAdam", "Optimizer", "RAdam", "RMSprop",
+    "Rprop", "SGD", "SparseAdam", "lr_scheduler",
+]  # fmt: skip
 
 if not _typing.TYPE_CHECKING:
 

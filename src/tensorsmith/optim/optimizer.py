@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,7 @@ class Optimizer:
     """
 
     like_parameter: tuple[str, ...] = ()  # entries of the state that have the parameter's shape, for checks at loading
+    scalars: tuple[str, ...] = ()  # entries that are zero-dimensional tensors of their own dtype
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -228,10 +230,14 @@ class Optimizer:
             with no_grad():
                 if name == "step":
                     return value.detach().to(float32, copy=True)
+                if name in self.scalars:  # in the parameter's dtype they would lose what the next steps build on
+                    return value.detach().clone()
                 floating = parameter.is_floating_point() or parameter.is_complex()
                 return value.detach().to(parameter.dtype if floating else value.dtype, copy=True)
         if isinstance(value, dict):
             return {key: self._adopt(where, parameter, key, each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._adopt(where, parameter, name, each) for each in value]
         return deepcopy(value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -317,3 +323,23 @@ def check_hyperparameter(name: str, value: Any, valid: bool) -> None:
     """ValueError where a hyperparameter is out of its range."""
     if not valid:
         raise ValueError(f"Invalid {name}: {value}")
+
+
+def check_rate(lr: Any) -> None:
+    """ValueError for a learning rate that is negative, not finite, or a tensor of several elements."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError(f"Tensor lr must be 1-element, got shape {tuple(lr.shape)}")
+    check_hyperparameter("learning rate", lr, 0 <= number_of(lr) < math.inf)
+
+
+def check_choices(optimizer: Optimizer, differentiable: bool, foreach: bool | None, fused: bool | None = None) -> None:
+    """Refuse what cannot be: steps that are differentiated, and two ways of running at once."""
+    if fused and differentiable:
+        raise RuntimeError("`fused` does not support `differentiable`")
+    if fused and foreach:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    if differentiable:
+        raise NotImplementedError(
+            f"{type(optimizer).__name__}: differentiable=True is not implemented: steps are not recorded; "
+            "write the update with operators to differentiate through it"
+        )

@@ -7,26 +7,30 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorsmith.ir.graph import Node
-from tensorsmith.optim.optimizer import Optimizer, Parameters, check_hyperparameter, number_of, run_closure, zeros_like
-from tensorsmith.optim.update import FusedUpdate
+from tensorsmith.optim.optimizer import (
+    Optimizer,
+    Parameters,
+    check_choices,
+    check_hyperparameter,
+    check_rate,
+    number_of,
+    run_closure,
+    zeros_like,
+)
+from tensorsmith.optim.update import FusedUpdate, direction
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
-def _direction(param: Node, grad: Node, weight_decay: Node, *, maximize: bool, decayed: bool) -> Node:
-    grad = -grad if maximize else grad
-    return grad + weight_decay * param if decayed else grad
-
-
 def _plain(param: Node, grad: Node, lr: Node, weight_decay: Node, **choices: bool) -> list[Node]:
-    return [param - lr * _direction(param, grad, weight_decay, **choices)]
+    return [param - lr * direction(param, grad, weight_decay, **choices)]
 
 
 def _with_momentum(
     param: Node, grad: Node, buffer: Node, lr: Node, weight_decay: Node, momentum: Node, kept: Node, added: Node, *,
     nesterov: bool, **choices: bool,
 ) -> list[Node]:  # fmt: skip
-    grad = _direction(param, grad, weight_decay, **choices)
+    grad = direction(param, grad, weight_decay, **choices)
     buffer = kept * buffer + added * grad
     return [param - lr * (grad + momentum * buffer if nesterov else buffer), buffer]
 
@@ -60,15 +64,12 @@ class SGD(Optimizer):
         weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None,
         differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
-        if isinstance(lr, Tensor) and lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
-        check_hyperparameter("learning rate", lr, number_of(lr) >= 0)
+        check_rate(lr)
         check_hyperparameter("momentum value", momentum, momentum >= 0)
         check_hyperparameter("weight_decay value", weight_decay, weight_decay >= 0)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        if differentiable:
-            raise NotImplementedError("SGD: differentiable=True")
+        check_choices(self, differentiable, foreach, fused)
         defaults = {
             "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
             "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused,

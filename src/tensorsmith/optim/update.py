@@ -120,3 +120,9 @@ def _in_real_parts(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
 def _order(plan: Plan) -> list[int]:
     """Outputs in the order of the plan's new buffers."""
     return sorted(range(len(plan.outputs)), key=lambda k: plan.outputs[k].buffer)
+
+
+def direction(param: Node, grad: Node, weight_decay: Node, *, maximize: bool, decayed: bool) -> Node:
+    """The gradient to follow: turned round to maximise, with the parameter's share where it decays."""
+    grad = -grad if maximize else grad
+    return grad + weight_decay * param if decayed else grad
