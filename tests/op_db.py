@@ -104,6 +104,10 @@ SPECIAL: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+# Entries of one name whose variants are called differently.
+VARIANTS: dict[tuple[str, str], Callable[..., Any]] = {("normal", "in_place"): _in_place("normal_")}
+
+
 def operator(name: str) -> tuple[Callable[..., Any] | None, str]:
     """Our function under PyTorch's name, and its family."""
     found = TABLE.get(name) or next((e for e in TABLE.values() if name in e.aliases and not e.namespace), None)
@@ -246,6 +250,7 @@ def entries(dtype: torch.dtype, pattern: str = "") -> Iterator[tuple[Any, Callab
         if LEFT_OUT.search(op.name) and not op.name.startswith("__"):
             continue
         function, family = operator(op.name)
+        function = VARIANTS.get((op.name, op.variant_test_name), function)
         if function is None or family not in FAMILIES or not re.search(pattern, op.name):
             continue
         if dtype in op.supported_dtypes("cpu"):

@@ -1173,7 +1173,7 @@ def real(input: Tensor) -> Tensor:
 def reciprocal(input: Tensor, *, out: Any = None) -> Tensor:
     """reciprocal(input): IEEE 754, one operation"""
 def relu(input: Tensor, *, out: Any = None) -> Tensor:
-    """relu(input): max(x, 0), NaN kept"""
+    """relu(input): max(x, 0), NaN and -0 kept"""
 def remainder(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """remainder(input, other): fmod, with the divisor's sign"""
 def renorm(

@@ -91,7 +91,8 @@ def _hardtanh(x: Node, low: float, high: float) -> Node:
         low, high = int(low), int(high)
         if x.dtype.kind == "u" and low < 0:
             raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
-    return composites.hardtanh(x, low, high)
+    # Unlike the composite, which decides by the bounds where the gradient ends, this keeps a -0 on the bound 0.
+    return f.where(f.lt(x, low), low, f.where(f.gt(x, high), high, x))
 
 
 def _hardtanh_gradient(

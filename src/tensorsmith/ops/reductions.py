@@ -199,6 +199,13 @@ def _logsumexp(x: Node, axes: Axes, keepdim: bool) -> Node:
 
 def _logsumexp_vjp(inputs: Any, outputs: Any, grads: Any, axes: Axes, keepdim: bool) -> list[Node]:
     x = inputs[0]
+    if x.dtype.is_half:  # computed again: exp(x - out) would be wrong by the factor exp(rounding of out), which may be 2
+        top = build.reduce(x, "max", axes, keepdim=True)
+        shifted = build.wide(x) - build.where(build.map_(Fn.EQ, build.map_(Fn.ABS, top), math.inf), 0, top)
+        power = build.map_(Fn.EXP, shifted)
+        total = build.reduce(power, "sum", axes, keepdim=True)
+        share = power / build.where(build.map_(Fn.EQ, total, 0), 1, total)
+        return [build.cast(build.wide(kept(grads[0], x.shape, axes)) * share, x.dtype)]
     out = kept(outputs[0], x.shape, axes)
     out = build.where(build.map_(Fn.EQ, out, -math.inf), 0, out)
     return [kept(grads[0], x.shape, axes) * build.conj(build.map_(Fn.EXP, x - out))]

@@ -3,13 +3,12 @@ at them, which is also how gradients flow. NaN counts as the largest value."""
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import DType, iinfo, int64, of_python_scalar, promote_operands, type_name
+from tensorsmith.core.dtypes import DType, bfloat16, iinfo, int64, of_python_scalar, promote_operands, type_name
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -205,13 +204,14 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices: 
         return ValuesIndices(input.clone(), copy_array(np.zeros((), np.int64)))
     if input.layout.shape[axis] == 0:
         raise IndexError(f"mode(): Expected reduction dim {axis} to have non-zero size.")
+
     def place(row: np.ndarray) -> int:
         distinct, counts = np.unique(row, return_counts=True)
         commonest = distinct[np.argmax(counts)]
         return int(np.flatnonzero((row == commonest) | ((row != row) & (commonest != commonest)))[-1])
 
     def places(values: np.ndarray) -> np.ndarray:
-        rows = np.moveaxis(values, axis, -1)
+        rows = np.moveaxis(_sortable(values), axis, -1)
         found = np.array([place(row) for row in rows.reshape(-1, rows.shape[-1])] if rows.size else [], np.int64)
         return np.expand_dims(found.reshape(rows.shape[:-1]), axis)
 
@@ -221,6 +221,11 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices: 
 
 
 # --- distinct values --------------------------------------------------------------------------------------------------
+
+
+def _sortable(values: np.ndarray) -> np.ndarray:
+    """Values that NumPy sorts with NaN last, which it does not do for bfloat16."""
+    return values.astype(np.float32) if values.dtype == bfloat16.numpy else values
 
 
 @public("sorting", kind="library", differentiable=False)
@@ -233,10 +238,10 @@ def unique(
     values = host(input, "unique")
     axis = None if dim is None else normalise_axis(dim, input.ndim)
     parts: Any = np.unique(  # type: ignore[call-overload]
-        values, return_inverse=bool(return_inverse), return_counts=bool(return_counts), axis=axis, equal_nan=False
+        _sortable(values), return_inverse=bool(return_inverse), return_counts=bool(return_counts), axis=axis, equal_nan=False
     )
     found, *rest = parts if isinstance(parts, tuple) else (parts,)
-    results = [copy_array(np.ascontiguousarray(found))]
+    results = [copy_array(np.ascontiguousarray(found.astype(values.dtype, copy=False)))]
     if return_inverse:
         inverse = rest.pop(0)
         results.append(copy_array(inverse.reshape(values.shape if axis is None else -1).astype(np.int64)))
@@ -285,5 +290,8 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
         dtypes[group].append(dtype)
     promote_operands(*dtypes)  # refuses what has no common type
     b = host(test_elements, "isin") if isinstance(test_elements, Tensor) else np.asarray(test_elements)
-    among = functools.partial(np.isin, test_elements=b, assume_unique=assume_unique, invert=invert)
+
+    def among(values: np.ndarray) -> np.ndarray:
+        return np.isin(_sortable(values), _sortable(b), assume_unique=assume_unique, invert=invert)
+
     return from_host(elements, "isin", among) if isinstance(elements, Tensor) else copy_array(among(np.asarray(elements)))

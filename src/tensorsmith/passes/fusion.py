@@ -293,7 +293,12 @@ class Fusion:
         """Whether a node is a step of its own, never a part of a fused kernel."""
         if touches_complex(node):
             return self.is_numpy_step(node) and node.op not in VIEWS and not (node.dtype.is_complex and of_numbers(node))
-        return node.op in ANCHORS or (node.op is Primitive.MAP and node.attrs["fn"] in self.library)
+        return node.op in ANCHORS or (node.op is Primitive.MAP and self.is_library_call(node))
+
+    def is_library_call(self, node: Node) -> bool:
+        """Whether a scalar function has no kernel. The neighbour of a half is none of the float32 that kernels compute in."""
+        fn = node.attrs["fn"]
+        return fn in self.library or (fn is Fn.NEXTAFTER and node.dtype.is_half)
 
     @staticmethod
     def is_numpy_step(node: Node) -> bool:

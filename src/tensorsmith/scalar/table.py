@@ -322,7 +322,7 @@ _ROWS = (
     _row(Fn.ISNAN, 1, _BOOL, 0.0, _zero, _IEEE),
     _row(Fn.ISINF, 1, _BOOL, 0.0, _zero, _IEEE),
     _row(Fn.ISFINITE, 1, _BOOL, 0.0, _zero, _IEEE),
-    _masked_row(Fn.RELU, 1, _SAME, _relu_masked, "max(x, 0), NaN kept"),
+    _masked_row(Fn.RELU, 1, _SAME, _relu_masked, "max(x, 0), NaN and -0 kept"),
     _row(Fn.NEXTAFTER, 2, _FLOAT, 0.0, lambda x, y, out: (f.where(f.eq(x, y), 0, 1), None), "IEEE 754 neighbours"),
     _row(Fn.COPYSIGN, 2, _FLOAT, 0.0, lambda x, y, out: (f.sign(x) * f.copysign(1.0, y), None), _IEEE),
     _row(Fn.HYPOT, 2, _FLOAT, 2.0, lambda x, y, out: (f.div(x, out), f.div(y, out)), "larger times sqrt(1 + ratio^2)"),

@@ -188,7 +188,7 @@ def _rounding(function: Callable[[float], int]) -> Callable[[Number], Number]:
 def _relu(x: Number) -> Number:
     if isinstance(x, int):
         return max(x, 0)
-    return x if x > 0.0 or x != x else 0.0
+    return 0.0 if x < 0.0 else x
 
 
 # ------------------------------------------------------------------------------------------ elementary functions

@@ -934,7 +934,7 @@ class Tensor:
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """`hook(leaf)` after a backward has added into `leaf.grad`; leaves only."""
     def relu(self) -> Tensor:
-        """relu(input): max(x, 0), NaN kept"""
+        """relu(input): max(x, 0), NaN and -0 kept"""
     def relu_(self) -> Tensor: ...
     def remainder(self, other: Any) -> Tensor:
         """remainder(input, other): fmod, with the divisor's sign"""

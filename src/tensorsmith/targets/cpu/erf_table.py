@@ -2,8 +2,8 @@
 
 On the interval around k / 4 (k = 0..15) a polynomial P of degree 5 in t - k / 4, t = |x|, goes through Chebyshev nodes.
 For k < 4 it stands for erf(t) / t - 1, small, so that t + t * P keeps relative accuracy at 0; from k = 4 on for erf(t)
-itself. A vector of sixteen float32 coefficients per power is indexed by k with one instruction. erf is 1 in float32
-from 3.87 on.
+itself. A vector of sixteen float32 coefficients per power is indexed by k with one instruction. From 3.87 on, where erf
+is within a unit in the last place of 1, the result is 1.
 """
 
 from __future__ import annotations
@@ -57,16 +57,17 @@ def erf(lanes: Lanes, x: str) -> str:
     vector, integers = lanes.type(_F), lanes.type("i32")
     bound = lanes.constant(_F, _LARGEST)
     size = lanes.intrinsic("fabs", _F, x)
-    t = lanes.select(lanes.compare("ogt", _F, size, bound), _F, bound, size)
-    shifted = lanes.fma(_F, t, lanes.constant(_F, 1 / _WIDTH), lanes.constant(_F, _ROUNDER))
+    one = lanes.constant(_F, 1.0)
+    shifted = lanes.fma(_F, size, lanes.constant(_F, 1 / _WIDTH), lanes.constant(_F, _ROUNDER))
     k = lanes.op("fsub", _F, shifted, lanes.constant(_F, _ROUNDER))
-    local = lanes.fma(_F, k, lanes.constant(_F, -_WIDTH), t)
+    local = lanes.fma(_F, k, lanes.constant(_F, -_WIDTH), size)
     index = lanes.bits(_F, shifted)  # the permute looks at the low four bits only
     total = ""
     for table in _tables():
         picked = lanes.function.call(vector, "llvm.x86.avx512.permvar.sf.512", (vector, table), (integers, index))
         total = lanes.fma(_F, total, local, picked) if total else picked
     near = lanes.compare("olt", _F, k, lanes.constant(_F, _DIRECT - 0.5))
-    factor = lanes.select(near, _F, t, lanes.constant(_F, 1.0))
-    base = lanes.select(near, _F, t, lanes.constant(_F, 0.0))
-    return lanes.intrinsic("copysign", _F, lanes.fma(_F, factor, total, base), x)
+    factor = lanes.select(near, _F, size, one)
+    base = lanes.select(near, _F, size, lanes.constant(_F, 0.0))
+    inside = lanes.fma(_F, factor, total, base)
+    return lanes.intrinsic("copysign", _F, lanes.select(lanes.compare("ogt", _F, size, bound), _F, one, inside), x)

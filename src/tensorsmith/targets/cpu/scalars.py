@@ -118,8 +118,8 @@ def _relu(context: Context, dtype: DType, args: Sequence[str]) -> str:
     if dtype.kind in "bu":
         return x
     zero = lanes.constant(element, 0)
-    if dtype.is_floating_point:  # x <= 0 ? 0 : x keeps NaN
-        return lanes.select(lanes.compare("ole", element, x, zero), element, zero, x)
+    if dtype.is_floating_point:  # x < 0 ? 0 : x keeps NaN, and -0 as PyTorch does
+        return lanes.select(lanes.compare("olt", element, x, zero), element, zero, x)
     return lanes.intrinsic("smax", element, x, zero)
 
 

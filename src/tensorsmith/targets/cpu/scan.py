@@ -102,6 +102,11 @@ class _ScanKernel:
     def _join(self, a: Parts, b: Parts) -> Parts:
         """What was met, then the next value."""
         state = self.structure.state
+        if self.structure.kind in ("max", "min") and state.is_floating_point:
+            # Of equal zeros the later one, which is where cummax and cummin say that the extreme was met.
+            better = self.lanes.compare("ogt" if self.structure.kind == "max" else "olt", self.element, a[0], b[0])
+            stays = self.lanes.op("or", "i1", better, self.lanes.compare("uno", self.element, a[0], a[0]))
+            return (self.lanes.select(stays, self.element, a[0], b[0]),)
         if not self.places:
             context = Context(self.lanes, self.error)
             return (RENDERINGS[JOINED[self.structure.kind]](context, state, (a[0], b[0])),)

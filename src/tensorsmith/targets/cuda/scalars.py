@@ -156,7 +156,7 @@ RENDERINGS: dict[Fn, Rendering] = {
     Fn.ISNAN: _all("{0} != {0}", "false", "false"),
     Fn.ISINF: _all("fabs{f}({0}) == {infinity}", "false", "false"),
     Fn.ISFINITE: _all("fabs{f}({0}) < {infinity}", "true", "true"),
-    Fn.RELU: _all("{0} <= 0 ? ({T})0 : {0}", "{0} > 0 ? {0} : ({T})0", "{0}", unsigned="{0}"),  # keeps NaN
+    Fn.RELU: _all("{0} < 0 ? ({T})0 : {0}", "{0} > 0 ? {0} : ({T})0", "{0}", unsigned="{0}"),  # keeps NaN
     Fn.NEXTAFTER: _call("nextafter", 2),
     Fn.COPYSIGN: _call("copysign", 2),
     Fn.HYPOT: _call("hypot", 2),

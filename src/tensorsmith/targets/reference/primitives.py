@@ -25,7 +25,8 @@ Arrays = Sequence[np.ndarray]
 def _map(node: Node, arrays: Arrays) -> np.ndarray:
     fn = node.attrs["fn"]
     if fn is Fn.NEXTAFTER:  # the neighbour in the dtype itself
-        arrays = [rounded(array, node.dtype) for array in arrays]
+        x, y = (rounded(array, node.dtype) for array in arrays)
+        return widen(np.where(x == y, y, np.nextafter(x, y)), node.dtype)  # of equal zeros the second, as in C
     of_complex = COMPLEX_SCALARS.get(fn) if arrays[-1].dtype.kind == "c" else None
     return widen((of_complex or SCALARS[fn])(*arrays), node.dtype)
 

@@ -65,7 +65,7 @@ def _softplus(x: Array) -> Array:
 
 
 def _relu(x: Array) -> Array:
-    return np.where(x <= 0, np.zeros_like(x), x)
+    return np.where(x < 0, np.zeros_like(x), x)
 
 
 def _counted(y: Array, width: int) -> tuple[Array, Array]:
