@@ -25,7 +25,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r".*Pad[123]d", "use ts.nn.functional.pad"),
     (r"Upsample.*|interpolate|upsample.*|grid_sample|Pixel.*|pixel.*", "resampling is not implemented so far"),
     (r"Adafactor|Muon", "this optimiser is not implemented so far; AdamW and Lion are"),
-    (r".+LR|CosineAnnealingWarmRestarts", "LambdaLR makes a schedule of any function of the step"),
     (r"inv|inverse|det|logdet|slogdet|solve|lstsq|eig.*|svd.*|qr|cholesky.*|lu.*|pinv|matrix_.+",
      "this part of linear algebra is not implemented so far; tensor.numpy() and numpy.linalg share its memory"),
 )  # fmt: skip

@@ -4,7 +4,7 @@ import sys as _sys
 import typing as _typing
 
 from tensorsmith.core.missing import missing as _missing
-from tensorsmith.optim import lr_scheduler as lr_scheduler
+from tensorsmith.optim import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from tensorsmith.optim.adam import Adam, AdamW
 from tensorsmith.optim.adam_kin import Adamax, Lion, NAdam, RAdam
 from tensorsmith.optim.asgd_rprop import ASGD, Rprop
@@ -16,7 +16,7 @@ from tensorsmith.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Lion", "NAdam", "Optimizer", "RAdam", "RMSprop",
-    "Rprop", "SGD", "SparseAdam", "lr_scheduler",
+    "Rprop", "SGD", "SparseAdam", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
 
 if not _typing.TYPE_CHECKING:

@@ -41,6 +41,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
+        self._opt_called = False
         self._pre_hooks: dict[int, Any] = new_hooks()
         self._post_hooks: dict[int, Any] = new_hooks()
         self._saving_hooks: dict[int, Any] = new_hooks()  # before and after `state_dict`, `load_state_dict`
@@ -296,6 +297,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                     args, kwargs = changed
         with no_grad():
             result = step(self, *args, **kwargs)
+        self._opt_called = True  # schedules warn where they step first
         if self._post_hooks:
             for hook in list(self._post_hooks.values()):
                 hook(self, args, kwargs)
