@@ -54,6 +54,14 @@ def test_linear_adds_its_bias_on_the_tile():
     assert forward_and_backward("linear", kinds, {})[1] == (("matmul_bias",), ("matmul", "matmul", "sum"))
 
 
+def test_a_convolution_adds_its_bias_on_the_tile():
+    kinds = [ts.zeros(2, 3, 9, 9).layout, ts.zeros(4, 3, 3, 3).layout, ts.zeros(4).layout]
+    attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    assert forward_and_backward("convolution", kinds, attrs)[1][0] == ("conv_bias",)
+    halves = [ts.zeros(*k.shape, dtype=ts.float16).layout for k in kinds]
+    assert "matmul" in forward_and_backward("convolution", halves, attrs)[1][0]
+
+
 def test_cross_entropy_reads_its_rows_once():
     _, (forward, backward) = forward_and_backward(
         "cross_entropy", [ROWS, LABELS], {"mode": "mean", "ignore_index": -100, "smoothing": 0.0}

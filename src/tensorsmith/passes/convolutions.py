@@ -1,4 +1,4 @@
-"""Convolutions as matrix products: what the kernels see of x is copied once, and multiplied by the weights.
+"""Convolutions that no kernel takes, as matrix products: what they see of x is copied once, and multiplied by the weights.
 
     y[n] (O, P) = w (O, C K) @ columns[n] (C K, P)            each group of channels by itself
 
@@ -20,11 +20,13 @@ from tensorsmith.ir.convolution import windows
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 
 FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
+FEWEST_POSITIONS = 16  # of a result, from which vectors of positions are filled
+MOST_TAPS = 1024
 LARGEST = 1 << 24  # elements of a copy
 
 
 def lower_convolutions(graph: Graph) -> Graph:
-    """The same graph with every convolution written as matrix products; the graph itself where there is none."""
+    """The same graph with the convolutions that are not `is_direct` as products; the graph itself where there is none."""
     nodes = graph.live_nodes()
     if not any(node.op is Primitive.CONV for node in nodes):
         return graph
@@ -44,6 +46,9 @@ def lower_convolutions(graph: Graph) -> Graph:
 def _lowered(node: Node, x: Node, w: Node) -> Node:
     if not node.numel or not w.numel or not x.numel:
         return build.full(x.graph, node.shape, 0, node.dtype)
+    if is_direct(node):
+        x = build.pad(x, (0,) * x.ndim, (0,) * x.ndim, (1, 1, *node.attrs["step"]))
+        return x.graph.add(Primitive.CONV, (x, w), **{**node.attrs, "step": (1,) * (x.ndim - 2)})
     copied = x.shape[1] * math.prod(w.shape[2:]) * math.prod(node.shape[2:])  # per example
     at_once = max(1, LARGEST // copied)
     if at_once >= x.shape[0]:
@@ -51,6 +56,18 @@ def _lowered(node: Node, x: Node, w: Node) -> Node:
     starts = range(0, x.shape[0], at_once)
     parts = [build.slice_(x, 0, start, min(at_once, x.shape[0] - start)) for start in starts]
     return build.concat([as_product(node, part, w) for part in parts], 0)
+
+
+def is_direct(node: Node) -> bool:
+    """Whether a kernel of its own computes it: float32 or float64, and results larger than the kernel."""
+    x, w = node.inputs
+    attrs, rank = node.attrs, node.ndim - 2
+    kernel, space = math.prod(w.shape[2:]), math.prod(node.shape[2:])
+    if not node.dtype.is_floating_point or node.dtype.is_half or rank > 3:
+        return False
+    if kernel == 1 and set(attrs["stride"] + attrs["step"]) == {1} and not any(attrs["low"] + attrs["high"]):
+        return attrs["groups"] == x.shape[1]  # else one product, without a copy
+    return space > FEWEST_POSITIONS and kernel <= space and kernel <= MOST_TAPS
 
 
 def as_product(node: Node, x: Node, w: Node) -> Node:

@@ -25,7 +25,7 @@ from tensorsmith.scalar.table import Fn
 
 ANCHORS = frozenset(
     {
-        Primitive.MATMUL, Primitive.TAKE, Primitive.GATHER, Primitive.SCATTER, Primitive.PUT, Primitive.SCAN,
+        Primitive.MATMUL, Primitive.CONV, Primitive.TAKE, Primitive.GATHER, Primitive.SCATTER, Primitive.PUT, Primitive.SCAN,
         Primitive.LIBRARY, Primitive.PAD, Primitive.CONCAT,
     }
 )  # fmt: skip
@@ -278,7 +278,7 @@ class Fusion:
         for node in self.nodes:
             if not self.is_anchor(node):
                 continue
-            root = self.epilogue(node) if node.op is Primitive.MATMUL else node
+            root = self.epilogue(node) if node.op in (Primitive.MATMUL, Primitive.CONV) else node
             self.materialised.add(root)
             for operand in node.inputs[len(inlined_inputs(node)) :]:
                 base = base_of(operand)
@@ -317,17 +317,17 @@ class Fusion:
         """For every output: the buffer it lies in, and how (an output may be a view of an input or of another value)."""
         return [self.locate(node) for node in self.graph.outputs]
 
-    def epilogue(self, matmul: Node) -> Node:
-        """Fold `+ bias` and a relu behind a matmul into it; the node that the matmul then writes."""
-        group = Group([matmul], anchor=matmul)
-        root = matmul
+    def epilogue(self, product: Node) -> Node:
+        """Fold `+ bias` and a relu behind a matmul or a convolution into it; the node that it then writes."""
+        group = Group([product], anchor=product)
+        root = product
         if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
-            if follower.attrs["fn"] is Fn.ADD and matmul.dtype.is_floating_point and not matmul.dtype.is_half:
+            if follower.attrs["fn"] is Fn.ADD and product.dtype.is_floating_point and not product.dtype.is_half:
                 other = follower.inputs[1] if follower.inputs[0] is root else follower.inputs[0]
-                if other is not root and self.is_row_vector(other, matmul):
+                if other is not root and self.is_bias(other, product):
                     group.bias, root = other, follower
         if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
-            if follower.attrs["fn"] is Fn.RELU and matmul.dtype.is_floating_point and not matmul.dtype.is_half:
+            if follower.attrs["fn"] is Fn.RELU and product.dtype.is_floating_point and not product.dtype.is_half:
                 group.activation, root = Fn.RELU, follower
         group.roots = [root]
         self.epilogues[root] = group
@@ -337,19 +337,18 @@ class Fusion:
         consumers = self.consumers.get(node, [])
         return consumers[0] if len(consumers) == 1 and node not in self.results else None
 
-    def is_row_vector(self, node: Node, matmul: Node) -> bool:
-        """Whether a node is an input or anchor result of N elements, repeated over every row of the product."""
+    def is_bias(self, node: Node, product: Node) -> bool:
+        """Whether a node is an input with one element a column of a product, or a channel of a convolution, repeated."""
         base = base_of(node)
-        if base.op is not Primitive.INPUT or base.attrs["param"] or base.dtype is not matmul.dtype:
+        if base.op is not Primitive.INPUT or base.attrs["param"] or base.dtype is not product.dtype:
             return False
         try:
             _, seen = self.locate(node)
         except NeedsBuffer:
             return False
-        shape = matmul.shape
-        return all(n == 1 or s == 0 for n, s in zip(shape[:-1], seen.strides)) and (
-            shape[-1] == 1 or seen.strides[-1] == 1
-        )
+        axis = 1 if product.op is Primitive.CONV else product.ndim - 1
+        wanted = [1 if i == axis else 0 for i in range(product.ndim)]
+        return all(n == 1 or s == w for n, s, w in zip(product.shape, seen.strides, wanted))
 
     def run(self) -> list[Group]:
         """Analyse until nothing more has to be materialised."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import views
+from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemble_fill
@@ -165,6 +166,39 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
         return KernelStep(
             "_".join(["matmul", *names]), recipe, sources, bytes_moved, kernel.flops, no_error("matmul"), kernel
         )
+
+    return [Request(words, step, kernel.workspace_bytes)]
+
+
+def _conv(fusion: Fusion, group: Group) -> list[Request]:
+    """The direct convolution; what it does not take was written as a product (`passes/convolutions.py`)."""
+    anchor, root = group.anchor, group.roots[0]
+    assert anchor is not None
+    from tensorsmith.targets.cpu.conv import plan_conv, problem
+
+    (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs)
+    y = fusion.place(root)
+    if w.strides[1:] != contiguous_strides(w.shape)[1:]:
+        raise NeedsBuffer(anchor.inputs[1])
+    if y.strides[-1] != 1 and y.shape[-1] > 1:
+        raise NeedsBuffer(root)  # written contiguously, and copied from there
+    names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
+    size = anchor.dtype.itemsize
+    described = problem(x.shape, w.shape, y.shape[2:], anchor.attrs, x.strides, w.strides[0], y.strides, size)
+    kernel = plan_conv(anchor.dtype, described, "_".join(names) or None)
+    where: dict[str, tuple[Node | None, int]] = {
+        "x": (x_node, x.offset * size), "w": (w_node, w.offset * size), "y": (root, y.offset * size), "workspace": (None, 0),
+    }  # fmt: skip
+    if group.bias is not None:
+        node, seen = fusion.locate(group.bias)
+        where["bias"] = (node, seen.offset * size)
+    words = [where[name] for name in kernel.launch_order]
+    bytes_moved = size * (anchor.inputs[0].numel + anchor.inputs[1].numel + anchor.numel)
+    flags = RELEASE_GIL if kernel.flops > 1 << 22 else 0
+    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, flags)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep("_".join(["conv", *names]), recipe, sources, bytes_moved, kernel.flops, no_error("conv"), kernel)
 
     return [Request(words, step, kernel.workspace_bytes)]
 
@@ -330,6 +364,7 @@ def _library(fusion: Fusion, group: Group) -> list[Request]:
 
 ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.MATMUL: _matmul,
+    Primitive.CONV: _conv,
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
     Primitive.LIBRARY: _library,

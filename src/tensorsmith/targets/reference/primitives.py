@@ -175,7 +175,8 @@ def _conv(node: Node, arrays: Arrays) -> np.ndarray:
     spread = np.zeros((batch, channels, *((n - 1) * step + 1 for n, step in zip(x.shape[2:], attrs["step"]))), x.dtype)
     every: tuple[Any, ...] = tuple(slice(None, None, step) for step in attrs["step"])
     spread[(..., *every)] = x
-    cut: tuple[Any, ...] = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, low, high in zip(spread.shape[2:], attrs["low"], attrs["high"]))
+    ends = zip(spread.shape[2:], attrs["low"], attrs["high"])
+    cut: tuple[Any, ...] = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, low, high in ends)
     around = [(0, 0), (0, 0), *((max(low, 0), max(high, 0)) for low, high in zip(attrs["low"], attrs["high"]))]
     padded = np.pad(spread[(..., *cut)], around)
     kernels = w.reshape(groups, -1, *w.shape[1:])

@@ -1,0 +1,238 @@
+"""Direct convolution on the CPU: how the work is cut, and the words its kernel is launched with.
+
+    y[n, o, p] = function(bias[o] + sum over c, k of x[n, c, p stride + k dilation - low] w[o, c, k])
+
+`plan_conv` is arithmetic on shapes and strides only; sizes are run-time words of the kernels. x may lie in any strides, the
+kernels of w and the rows of y contiguously. The order of a sum is channels, then taps, whatever the shape: results do not
+depend on the partition, which depends on the shape alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.targets.cpu import gemm_epilogue
+from tensorsmith.targets.cpu.build import format_lines
+from tensorsmith.targets.cpu.conv_blocks import WORDS, blocks_function, entry_function, entry_name
+from tensorsmith.targets.cpu.conv_tile import FEW_ROWS, MAX_ROWS, tile_function
+from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
+from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
+
+_SLAB_BYTES = 384 << 10  # stays in the second-level cache beside the weights
+_SMALL_SLAB_BYTES = 64 << 10  # an image below it shares a slab with others
+_WEIGHT_BYTES = 256 << 10  # weights that are read for every panel
+_CHUNK_FLOPS = 4e6
+_MOST_CHUNKS = 32  # each has a slab of its own
+_LEAST_ROWS = 6  # of a part, which reads a few rows of its neighbours too
+
+
+@dataclass(frozen=True)
+class ConvKernel:
+    """A planned convolution, ready for a recipe.
+
+    function_address, chunks, constants: as a Recipe takes them
+    launch_order: names of the launch words
+    tables: arrays whose addresses are among the constants
+    """
+
+    function_address: int
+    chunks: int
+    constants: tuple[int, ...]
+    launch_order: tuple[str, ...]
+    workspace_bytes: int
+    flops: int
+    pieces: tuple[Piece, ...] = field(repr=False)
+    tables: tuple[np.ndarray, ...] = field(repr=False)
+
+    @property
+    def loops(self) -> str:
+        """The loop structure, outermost piece first."""
+        structures = [(f.name, f.structure) for piece in self.pieces for f in piece.functions if f.structure]
+        return "\n".join(f"{name}:\n{format_lines(structure, 1)}" for name, structure in structures)
+
+    @property
+    def text(self) -> str:
+        """The LLVM text of every piece."""
+        return "\n".join(piece.text for piece in self.pieces)
+
+
+class ConvKernels(Kernels):
+    """Pieces of the direct convolution for one dtype on one machine."""
+
+    def conv_tile(self, rows: int, columns: int, function: str) -> Piece:
+        """The register tile of some output channels and vectors of positions."""
+        return self._piece(("conv", rows, columns, function), lambda v: [tile_function(v, rows, columns, function)])
+
+    def conv_blocks(self) -> Piece:
+        """The loops and their entries."""
+        return self._piece(("conv blocks",), lambda v: [blocks_function(v), entry_function(False), entry_function(True)])
+
+
+@functools.cache
+def conv_kernels(dtype: DType, machine: Machine) -> ConvKernels:
+    """The pieces for a dtype and machine."""
+    return ConvKernels(dtype, machine)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution over axes (0, 1, w); strides in elements.
+
+    space, kernel, out: extents; stride, low, dilation: per axis
+    x: strides (batch, channel, 0, 1, w); y: strides (batch, channel, 0, 1); w_row: of an output channel
+    """
+
+    batch: int
+    groups: int
+    inner: int  # input channels of a group
+    outer: int  # output channels of a group
+    space: tuple[int, int, int]
+    kernel: tuple[int, int, int]
+    out: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    low: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    x: tuple[int, int, int, int, int]
+    y: tuple[int, int, int, int]
+    w_row: int
+
+    @property
+    def flops(self) -> int:
+        positions = self.out[0] * self.out[1] * self.out[2] * self.batch
+        return 2 * positions * self.groups * self.outer * self.inner * self.kernel[0] * self.kernel[1] * self.kernel[2]
+
+
+def problem(
+    x_shape: Sequence[int], w_shape: Sequence[int], out: Sequence[int], attrs: dict[str, Any], x: Sequence[int],
+    w_row: int, y: Sequence[int], itemsize: int,
+) -> Problem:  # fmt: skip
+    """The convolution of some rank as one over (0, 1, w). x, y: strides of the operand and the result, in elements.
+
+    What axis 0 is: the depth of three axes; the height of an image; the image, where images are small or have one axis.
+    """
+    rank = len(out)
+    batch, channels = x_shape[:2]
+    groups = attrs["groups"]
+    space, kernel, result = list(x_shape[2:]), list(w_shape[2:]), list(out)
+    stride, low, dilation = list(attrs["stride"]), list(attrs["low"]), list(attrs["dilation"])
+    small = channels // groups * (space[0] + kernel[0]) * (space[-1] + kernel[-1]) * itemsize <= _SMALL_SLAB_BYTES
+    x_space, y_space, x_batch, y_batch = list(x[2:]), list(y[2:]), x[0], y[0]
+    if rank == 1 or (rank == 2 and small):
+        for values, first in ((space, batch), (kernel, 1), (result, batch), (stride, 1), (low, 0), (dilation, 1)):
+            values.insert(0, first)
+        x_space.insert(0, x_batch)
+        y_space.insert(0, y_batch)
+        batch, x_batch, y_batch = 1, 0, 0
+    if len(space) == 2:
+        for values, only in ((space, 1), (kernel, 1), (result, 1), (stride, 1), (low, 0), (dilation, 1)):
+            values.insert(1, only)
+        x_space.insert(1, 0)
+        y_space.insert(1, 0)
+    assert len(space) == 3
+    return Problem(
+        batch, groups, channels // groups, w_shape[0] // groups, tuple(space), tuple(kernel), tuple(result), tuple(stride),
+        tuple(low), tuple(dilation), (x_batch, x[1], *x_space), (y_batch, y[1], *y_space[:2]), w_row,
+    )  # fmt: skip
+
+
+def plan_conv(
+    dtype: DType, p: Problem, epilogue: str | None = None, machine: Machine | None = None
+) -> ConvKernel:
+    """Plan the convolution of a dtype (float32 or float64); epilogue: None, "bias", "relu" or "bias_relu"."""
+    if dtype.kind != "f" or dtype.is_half:
+        raise NotImplementedError(f"the direct convolution of {dtype.name} is not implemented on the CPU")
+    has_bias, function = gemm_epilogue.parse(epilogue)
+    pieces = conv_kernels(dtype, machine or default_machine())
+    size, lanes = pieces.storage_size, pieces.lanes
+    spans = [(k - 1) * d for k, d in zip(p.kernel, p.dilation)]
+    phases = [min(s, span + 1) for s, span in zip(p.stride, spans)]
+    slab_1, pitch = (n + span // s for n, span, s in zip(p.out[1:], spans[1:], p.stride[1:]))
+    beyond = spans[0] // p.stride[0]
+    row_bytes = p.inner * phases[0] * phases[1] * phases[2] * slab_1 * pitch * size  # of axis 0, all channels
+
+    by_cache = -(-p.out[0] // max(1, _SLAB_BYTES // row_bytes - beyond))
+    wanted = min(_MOST_CHUNKS, int(p.flops / _CHUNK_FLOPS)) // (p.batch * p.groups)
+    parts = min(p.out[0], max(by_cache, min(wanted, p.out[0] // _LEAST_ROWS), 1))
+    block = -(-p.out[0] // parts)
+    parts = -(-p.out[0] // block)
+    slab_0 = block + beyond
+    phase = slab_0 * slab_1 * pitch
+    plane = phases[0] * phases[1] * phases[2] * phase * size
+
+    units = p.batch * p.groups * parts
+    chunks = max(1, min(units, _MOST_CHUNKS, int(p.flops / _CHUNK_FLOPS)))
+    units_per_chunk = -(-units // chunks)
+    chunks = -(-units // units_per_chunk)
+
+    few = p.outer <= FEW_ROWS[pieces.machine.name]
+    columns, most = (4, FEW_ROWS[pieces.machine.name]) if few else (2, MAX_ROWS[pieces.machine.name])
+    tiles = -(-p.outer // most)
+    base, extra = divmod(p.outer, tiles)
+    depth = p.inner * p.kernel[0] * p.kernel[1] * p.kernel[2]
+    block_tiles = max(1, _WEIGHT_BYTES // (depth * most * size))
+
+    taps = []
+    for k in itertools.product(*(range(n) for n in p.kernel)):
+        place = [i * d for i, d in zip(k, p.dilation)]
+        of_phase = 0
+        for at, s, count in zip(place, p.stride, phases):
+            of_phase = of_phase * count + at % s
+        moved = [at // s for at, s in zip(place, p.stride)]
+        taps.append((of_phase * phase + (moved[0] * slab_1 + moved[1]) * pitch + moved[2]) * size)
+    rows = [
+        (a * p.y[2] + b * p.y[3]) * size if b < p.out[1] else -1 for a in range(block) for b in range(slab_1)
+    ]
+    edges = []
+    for phase_w in range(phases[2]):
+        first = max(0, -((phase_w - p.low[2]) // p.stride[2]))
+        stop = max(first, min(pitch, (p.space[2] - 1 + p.low[2] - phase_w) // p.stride[2] + 1))
+        first = min(first, pitch)
+        edges += [first, max(first, min(stop, pitch)), first * p.stride[2] + phase_w - p.low[2]]
+    tables = tuple(np.array(values, dtype=np.int64) for values in (taps, rows, edges))
+
+    tile_pieces: dict[str, Piece] = {}
+    for name, count in (("small", base), ("big", base + 1)):
+        if name == "small" or extra:
+            tile_pieces[f"{name}_wide"] = pieces.conv_tile(count, columns, function)
+            tile_pieces[f"{name}_narrow"] = pieces.conv_tile(count, 1, function)
+    driver = pieces.conv_blocks()
+    slack = 2 * columns * lanes * size  # tiles read, and rows are written, past their ends
+    workspace_stride = -(-(p.inner * plane + slack) // 64) * 64 + 64
+    words = {
+        "units": units, "units_per_chunk": units_per_chunk, "parts": parts, "groups": p.groups, "block": block,
+        "outer": p.out[0], "channels": p.inner, "slab_0": slab_0, "slab_1": slab_1, "pitch": pitch, "width": p.out[2],
+        "plane": plane, "space_0": p.space[0], "space_1": p.space[1], "stride_0": p.stride[0], "stride_1": p.stride[1],
+        "low_0": p.low[0], "low_1": p.low[1], "phases_0": phases[0], "phases_1": phases[1], "phases_w": phases[2],
+        "x_batch": p.x[0] * size, "x_group": p.x[1] * p.inner * size, "x_channel": p.x[1] * size, "x_0": p.x[2] * size,
+        "x_1": p.x[3] * size, "x_w": p.x[4] * size, "x_step": p.x[4] * p.stride[2] * size,
+        "edges": tables[2].ctypes.data, "contiguous": int(p.x[4] * p.stride[2] == 1),
+        "taps": tables[0].ctypes.data, "tap_count": len(taps), "rows": tables[1].ctypes.data,
+        "w_group": p.w_row * p.outer * size, "w_row": p.w_row * size,
+        "y_batch": p.y[0] * size, "y_group": p.y[1] * p.outer * size, "y_row": p.y[1] * size, "y_0": p.y[2] * size,
+        "tiles": tiles, "base": base, "extra": extra, "block_tiles": block_tiles, "panel": columns * lanes,
+        "workspace_stride": workspace_stride,
+        **{
+            name: tile_pieces[name].addresses[tile_pieces[name].functions[0].name] if name in tile_pieces else 0
+            for name in ("big_wide", "small_wide", "big_narrow", "small_narrow")
+        },
+    }  # fmt: skip
+    return ConvKernel(
+        function_address=driver.addresses[entry_name(has_bias)],
+        chunks=chunks,
+        constants=tuple(words[name] for name in WORDS),
+        launch_order=("x", "w", "y", *(["bias"] if has_bias else []), "workspace"),
+        workspace_bytes=workspace_stride * chunks,
+        flops=p.flops,
+        pieces=(driver, *tile_pieces.values()),
+        tables=tables,
+    )
+
+
+__all__ = ["ConvKernel", "Problem", "conv_kernels", "plan_conv", "problem"]

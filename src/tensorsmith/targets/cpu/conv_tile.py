@@ -1,0 +1,106 @@
+"""The register tile of the direct convolution: some output channels at one or more vectors of positions.
+
+    sums[r][v] = bias[r]
+    for c in channels:  for t in taps:  sums[r][v] += w[r, c, t] * slab[c][t + positions v]
+    y[r][positions] = function(sums[r])
+
+The slab (`conv_blocks`) holds padded input such that position q of a kernel's tap t lies t elements after position q of tap
+0, whatever the stride: every tap is one unaligned vector load. Positions run over whole rows of the slab, whose ends are
+no results: a row of results is stored through a mask.
+"""
+
+from __future__ import annotations
+
+from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.gemm_epilogue import apply
+from tensorsmith.targets.cpu.gemm_tile import Rows
+from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
+
+# Most rows of a tile of two vectors: their sums, two vectors of the slab and a broadcast weight fill the registers.
+MAX_ROWS = {"avx512": 12, "avx2": 6, "generic": 4}
+# Output channels up to which a tile has four vectors of positions.
+FEW_ROWS = {"avx512": 6, "avx2": 2, "generic": 2}
+
+ARGUMENTS = (
+    ("ptr", "w"),
+    ("ptr", "slab"),  # at the tile's first position
+    ("ptr", "y"),
+    ("ptr", "bias"),
+    ("ptr", "taps"),  # byte offsets of the taps
+    ("ptr", "rows"),  # byte offsets of the rows of results, -1 for a row that is none
+    ("i64", "channels"),
+    ("i64", "plane"),  # bytes from channel to channel of the slab
+    ("i64", "count"),  # of taps
+    ("i64", "w_row"),
+    ("i64", "y_row"),
+    ("i64", "position"),
+    ("i64", "end"),  # of the slab's positions
+    ("i64", "pitch"),
+    ("i64", "width"),
+)
+
+
+def tile_name(rows: int, columns: int) -> str:
+    """Symbol of the kernel for a number of output channels and of vectors."""
+    return f"conv_tile_{rows}x{columns}"
+
+
+def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "") -> Function:
+    """The kernel for `rows` output channels and `columns` vectors of positions, with an epilogue function."""
+    f = Function(tile_name(rows, columns), ARGUMENTS, attributes="noinline")
+    size, lanes = vectors.compute_size, vectors.lanes
+    w_rows, y_rows = Rows(f, rows, "%w_row"), Rows(f, rows, "%y_row")
+    has_bias = f.compare("ne", "%bias", "null", "ptr")
+
+    def bias() -> list[Value]:
+        return [vectors.load_splat(f, f.offset("%bias", r * size)) for r in range(rows)]
+
+    start = f.choose(has_bias, [vectors.type] * rows, bias, lambda: [vectors.zero] * rows)
+    cells = rows * columns
+    first = [start[r] for r in range(rows) for _ in range(columns)]
+    carried = [(vectors.type, s) for s in first] + [("ptr", p) for p in w_rows.bases("%w")]
+    with f.loop(0, "%channels", 1, [*carried, ("ptr", "%slab")], do_while=True, name="c in channels") as c:
+        plane = c.carried[-1]
+        inner = [(vectors.type, s) for s in c.carried[:cells]] + [("ptr", p) for p in c.carried[cells:-1]]
+        with f.loop(0, "%count", 1, inner, do_while=True, name="t in taps") as t:
+            bases = t.carried[cells:]
+            place = f.offset(plane, f.load("i64", f.offset("%taps", f.mul(t.index, 8)), 8))
+            seen = [vectors.load(f, f.offset(place, j * lanes * size)) for j in range(columns)]
+            after: list[Value] = []
+            for r in range(rows):
+                weight = vectors.load_splat(f, w_rows.at(bases, r))
+                after += [vectors.multiply_add(f, weight, seen[j], t.carried[r * columns + j]) for j in range(columns)]
+            f.note(f"sums[{rows}][{columns} x {lanes}] += w[rows, c, t] * slab[c][t + positions]")
+            t.next = [*after, *(f.offset(p, size) for p in bases)]
+        c.next = [*t.out, f.offset(plane, "%plane")]
+    sums = apply(f, vectors, function, list(c.out[:cells]))
+
+    # Positions of one row of the slab at a time: those before `width` are results.
+    last = f.sub(f.minimum(f.add("%position", columns * lanes), "%end"), 1)
+    row0, row1 = f.udiv("%position", "%pitch"), f.udiv(last, "%pitch")
+    y_bases = y_rows.bases("%y")
+    with f.loop(row0, f.add(row1, 1), 1, name="row of the slab in this tile") as row:
+        to = f.load("i64", f.offset("%rows", f.mul(row.index, 8)), 8)
+        with f.if_(f.compare("sge", to, 0)):
+            begin = f.sub(f.mul(row.index, "%pitch"), "%position")  # of the row, from the tile's first position
+            stop = f.add(begin, "%width")
+            there = f.sub(to, f.mul(begin, size))
+            for j in range(columns):
+                mask = _between(f, vectors, f.sub(begin, j * lanes), f.sub(stop, j * lanes))
+                for r in range(rows):
+                    place = f.offset(f.offset(y_rows.at(y_bases, r), there), j * lanes * size)
+                    vectors.store(f, sums[r * columns + j], place, mask)
+            f.note("y[rows][row, positions] = sums")
+    return f
+
+
+def _between(f: Function, vectors: Vectors, low: Value, high: Value) -> Mask:
+    """Lanes from `low` until `high`."""
+    before, until = vectors.mask(f, low), vectors.mask(f, high)
+    kind = f"<{vectors.lanes} x i1>"
+    ones = f"<{', '.join(['i1 1'] * vectors.lanes)}>"
+    bits = f.value(f"and {kind} {until.bits}, {f.value(f'xor {kind} {before.bits}, {ones}')}")
+    if until.wide is None:
+        return Mask(bits)
+    integers = f"<{vectors.lanes} x i{64 if vectors.storage_size == 8 else 32}>"
+    return Mask(bits, f.value(f"sext {kind} {bits} to {integers}"))
