@@ -27,7 +27,7 @@ def forward_and_backward(name, kinds, attrs):
     program = operator.program(kinds, attrs)
     needs = tuple(k.dtype.kind == "f" for k in kinds)
     backward = program.backward(needs, (True,) * len(program.graph.outputs))
-    layouts = [ts.zeros(*n.shape, dtype=n.dtype).layout for n in backward.backward.graph.inputs]
+    layouts = [ts.zeros(n.shape, dtype=n.dtype).layout for n in backward.backward.graph.inputs]
     plans = plan_for(operator, program, kinds), plan_for(backward, backward.program(layouts, {}), layouts)
     return tuple(len(plan.steps) for plan in plans), tuple(tuple(s.name for s in plan.steps) for plan in plans)
 

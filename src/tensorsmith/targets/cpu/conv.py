@@ -93,14 +93,14 @@ class Problem:
     groups: int
     inner: int  # input channels of a group
     outer: int  # output channels of a group
-    space: tuple[int, int, int]
-    kernel: tuple[int, int, int]
-    out: tuple[int, int, int]
-    stride: tuple[int, int, int]
-    low: tuple[int, int, int]
-    dilation: tuple[int, int, int]
-    x: tuple[int, int, int, int, int]
-    y: tuple[int, int, int, int]
+    space: tuple[int, ...]
+    kernel: tuple[int, ...]
+    out: tuple[int, ...]
+    stride: tuple[int, ...]
+    low: tuple[int, ...]
+    dilation: tuple[int, ...]
+    x: tuple[int, ...]
+    y: tuple[int, ...]
     w_row: int
 
     @property
