@@ -255,6 +255,29 @@ SAMPLES: dict[str, list[Sample]] = {
     "frexp": [Sample((MATRIX,))],
     "svdvals": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 3)),))],
     "nuclear_norm": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 2)),))],
+    "scaled_dot_product_attention": [
+        Sample((Data((2, 3, 4), -0.9), Data((2, 5, 4), -0.9), Data((2, 5, 2), -0.9)), {"causal": False, "scale": 0.5}),
+        Sample((Data((3, 2), -0.9), Data((4, 2), -0.9), Data((4, 3), -0.9)), {"causal": True, "scale": 1.0}),
+        Sample(
+            (Data((1, 2, 3, 2), -0.9), Data((2, 1, 4, 2), -0.9), Data((4, 3), -0.9), Data((2, 1, 3, 4), -0.9)),
+            {"causal": False, "scale": 1.0},
+        ),
+        Sample(
+            (Data((2, 3, 4), -0.9), Data((2, 5, 4), -0.9), Data((2, 5, 2), -0.9), Data((3, 5), 0, 2, ts.bool)),
+            {"causal": False, "scale": 1.0},
+        ),
+    ],
+    **{
+        name: [
+            Sample(
+                (Data((3, gates * 2), -0.9), *[Data((3, 2), -0.9)] * states, Data((gates * 2, 2), -0.9), *bias)
+            )
+            for bias in ((), (Data((gates * 2,)),))
+        ]
+        for name, gates, states in (
+            ("rnn_tanh_step", 1, 1), ("rnn_relu_step", 1, 1), ("gru_step", 3, 1), ("lstm_step", 4, 2),
+        )
+    },
     "attention_weights": [
         Sample((MATRIX,), {"causal": False}), Sample((Data((2, 3, 4)),), {"causal": True}),
         Sample((MATRIX, Data((3, 4))), {"causal": False}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tensorsmith.ir import convolution
+from tensorsmith.ir import attention, convolution
 from tensorsmith.ir.build import broadcast_to, concat, permute, reshape, slice_
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.ir.library_gradients import POINTWISE
@@ -130,6 +130,10 @@ def _conv(node: Node, operands: Sequence[Node], batched: Sequence[bool], extent:
     return convolution.batched(node, x, w, batched, extent)
 
 
+def _attention(node: Node, operands: Sequence[Node], batched: Sequence[bool], extent: int) -> Node:
+    return attention.batched(node, _all(operands, batched, extent), extent)
+
+
 def _spread(index: Node, like: Sequence[int], axis: int) -> Node:
     """An index (batch, positions) as one position for every element of a value: axes of `like` around `axis`."""
     shape = [like[0], *[1] * (len(like) - 1)]
@@ -229,6 +233,8 @@ RULES: dict[Primitive, Rule] = {
     Primitive.REDUCE: _one_axis,
     Primitive.SCAN: _one_axis,
     Primitive.MATMUL: _matmul,
+    Primitive.ATTENTION: _attention,
+    Primitive.ATTENTION_GRADIENT: _attention,
     Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.GATHER: _along_axis,

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tensorsmith.core.dtypes import compute_dtype
+from tensorsmith.ir import attention
 from tensorsmith.ir.build import (
     as_complex,
     as_real,
@@ -205,6 +206,14 @@ def _conv(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     return [of_input(x.shape[2:], grad, w, node.attrs), of_weight(w.shape[2:], grad, x, node.attrs)]
 
 
+def _attention(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return attention.pulled(node, output, grad)
+
+
+def _attention_gradient(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return attention.pulled_gradient(node, grad)
+
+
 def _take(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     x, index = node.inputs
     return [put(zeros(grad, x.shape), index, grad, node.attrs["axis"], "add"), None]
@@ -260,6 +269,8 @@ RULES: dict[Primitive, Rule] = {
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _matmul,
+    Primitive.ATTENTION: _attention,
+    Primitive.ATTENTION_GRADIENT: _attention_gradient,
     Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.PUT: _put,

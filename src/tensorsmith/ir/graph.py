@@ -53,6 +53,9 @@ class Primitive(enum.Enum):
     # contraction
     MATMUL = "matmul"  # (..., M, K) @ (..., K, N) with equal batch axes
     CONV = "conv"  # x (N, C, *S) with w (O, C / groups, *K): stride, low, high, dilation, step, groups (`ir/convolution.py`)
+    # softmax(q k^T scale + mask) v without its scores, and its gradient: inputs and attributes in `ir/attention.py`
+    ATTENTION = "attention"
+    ATTENTION_GRADIENT = "attention_gradient"
     # indexing; an index out of range is an error of the run
     TAKE = "take"  # whole slices of x along axis, at a 1-D index
     GATHER = "gather"  # out[..., i, ...] = x[..., index[..., i, ...], ...] along axis

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import compute_dtype
+from tensorsmith.ir import attention
 from tensorsmith.ir.build import as_value, broadcast_to, cast, concat, conj, full, map_, reduce, slice_, where, wide
 from tensorsmith.ir.gradients import prefix_recurrence, products_of_others, record_holder, zeros
 from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into, replay, touches_complex
@@ -261,6 +262,18 @@ def _library(node: Node, output: Node, tangents: Tangents) -> Node | None:
     return None if result is None else copy_into(node.graph, push.graph, operands)[push.graph.outputs[result]]
 
 
+def _attention(node: Node, output: Node, tangents: Tangents) -> Node | None:
+    """The tangent of what the primitive stands for: its composition."""
+    whole = Graph()
+    xs = [whole.input(x.shape, x.dtype) for x in node.inputs]
+    whole.outputs = (attention.composed(node, xs),)
+    push = jvp(whole, [t is not None for t in tangents], from_outputs=False)
+    operands = [node.inputs[s.number] for s in push.saved]
+    operands += [tangents[number] for number in push.tangents]  # type: ignore[misc]
+    (result,) = push.results
+    return None if result is None else copy_into(node.graph, push.graph, operands)[push.graph.outputs[result]]
+
+
 RULES: dict[Primitive, Rule] = {
     Primitive.MAP: _map,
     Primitive.CAST: _cast,
@@ -280,6 +293,8 @@ RULES: dict[Primitive, Rule] = {
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _bilinear,
+    Primitive.ATTENTION: _attention,
+    Primitive.ATTENTION_GRADIENT: _attention,
     Primitive.CONV: _bilinear,
     Primitive.TAKE: _itself,
     Primitive.GATHER: _itself,

@@ -201,6 +201,21 @@ def _conv(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     return result_shape(x.shape, w.shape, attrs), dtype
 
 
+def _attention(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    from tensorsmith.ir.attention import check  # it is written with the builders, which use these rules
+
+    dtype = check(inputs, 3)
+    (*lead, length, _), width = inputs[0].shape, inputs[2].shape[-1]
+    return (math.prod(lead) * length * (width + 1),), dtype
+
+
+def _attention_gradient(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    from tensorsmith.ir.attention import check
+
+    dtype = check(inputs, 6)
+    return (sum(node.numel for node in inputs[:3]),), dtype
+
+
 def _check_index(op: str, index: Node) -> None:
     if index.dtype is not int64:
         raise TypeError(f"{op}: index is {index.dtype.name}, expected int64")
@@ -280,6 +295,8 @@ RULES: dict[Primitive, Callable[[tuple[Node, ...], dict[str, Any]], Inferred]] =
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _matmul,
+    Primitive.ATTENTION: _attention,
+    Primitive.ATTENTION_GRADIENT: _attention_gradient,
     Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.GATHER: _gather,

@@ -1,12 +1,19 @@
-"""Attention: `scaled_dot_product_attention`, of its parts: two products around the weights of the rows."""
+"""Attention: `scaled_dot_product_attention`.
+
+It is one kernel that never holds the scores, forward and backward (`ir/attention.py`); with dropout, and where an extent
+is zero, it is made of its parts: two products around the weights of the rows.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tensorsmith.core.dtypes import bool_, int64, type_name
+from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
+from tensorsmith.ir.attention import attention, gradient
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.dropout import dropout
 from tensorsmith.ops.joining import repeat_interleave
@@ -40,6 +47,40 @@ def _weights(scores: Node, *masks: Node, causal: bool) -> Node:
 weights_operator = Operator("attention_weights", _weights)
 
 
+def _operands(q: Node, k: Node, v: Node, masks: Sequence[Node]) -> list[Node]:
+    """Wide, with the same leading axes."""
+    shapes = [x.shape[:-2] for x in (q, k, v, *masks)]
+    lead = shapes[0]
+    for shape in shapes[1:]:
+        lead = broadcast_shapes(lead, shape)
+    found = [build.broadcast_to(build.wide(x), (*lead, *x.shape[-2:])) for x in (q, k, v)]
+    for mask in masks:
+        mask = mask if mask.dtype is bool_ else build.cast(mask, found[0].dtype)
+        found.append(build.broadcast_to(mask, (*lead, q.shape[-2], k.shape[-2])))
+    return found
+
+
+def _fused(q: Node, k: Node, v: Node, *masks: Node, causal: bool, scale: float) -> tuple[Node, Node]:
+    wide_q, wide_k, wide_v, *mask = _operands(q, k, v, masks)
+    out, lse = attention(wide_q, wide_k, wide_v, mask, causal, scale)
+    return build.cast(out, q.dtype), lse
+
+
+def _fused_gradient(
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], causal: bool, scale: float
+) -> list[Node | None]:
+    q, k, v, *masks = inputs
+    out, lse = outputs
+    operands = _operands(q, k, v, masks)
+    wide, grad = build.cast(out, lse.dtype), build.cast(grads[0], lse.dtype)
+    return gradient(operands, wide, lse, (grad, grads[1]), causal, scale)
+
+
+fused_operator = Operator(
+    "scaled_dot_product_attention", _fused, _fused_gradient, node_name="ScaledDotProductAttentionBackward0"
+)
+
+
 def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool) -> None:
     name = "scaled_dot_product_attention"
     tensors = {"query": query, "key": key, "value": value}
@@ -64,6 +105,25 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
             )
     if not 0.0 <= dropout_p <= 1.0:
         raise RuntimeError(f"{name}: dropout probability has to be between 0 and 1, but got {dropout_p}")
+
+
+def _fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    """Whether sizes fit; where they do not, the products of the parts say how."""
+    q, k, v = (t.layout.shape for t in (query, key, value))
+    if q[-1] != k[-1] or k[-2] != v[-2]:
+        return False
+    lead = [q[:-2], k[:-2], v[:-2]]
+    if mask is not None:
+        shape = (1, 1, *mask.layout.shape)
+        if any(n not in (1, m) for n, m in zip(shape[-2:], (q[-2], k[-2]))):
+            return False
+        lead.append(mask.layout.shape[:-2])
+    try:
+        for each in lead[1:]:
+            lead[0] = broadcast_shapes(lead[0], each)
+    except RuntimeError:
+        return False
+    return lead[0] == broadcast_shapes(q[:-2], broadcast_shapes(k[:-2], v[:-2]))
 
 
 @public("attention", namespace="nn.functional", method=False, kind="composite")
@@ -99,6 +159,9 @@ def scaled_dot_product_attention(
             key, value = (repeat_interleave(t, heads[0] // n, -3) for t, n in ((key, heads[1]), (value, heads[2])))
     width = query.layout.shape[-1]
     factor = scale if scale is not None else 1.0 / math.sqrt(width) if width else 1.0
+    if not dropout_p and query.numel() and key.numel() and value.numel() and _fits(query, key, value, attn_mask):
+        given = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+        return fused_operator(*given, causal=bool(is_causal), scale=float(factor))[0]  # type: ignore[no-any-return]
     scores = matmul(query * factor, key.transpose(-2, -1))
     masks = () if attn_mask is None else (attn_mask,)
     weights = weights_operator(scores, *masks, causal=bool(is_causal))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tensorsmith.core.dtypes import type_name
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
@@ -23,7 +24,9 @@ from tensorsmith.tensor.tensor import Tensor
 
 
 def _hidden(hidden: Node, weight: Node, bias: Sequence[Node]) -> Node:
-    """W_hh h + b_hh."""
+    """W_hh h + b_hh; cells are for floating-point numbers."""
+    if not hidden.dtype.is_floating_point:
+        raise NotImplementedError(f"recurrent cells are not implemented for '{type_name(hidden.dtype)}'")
     product = build.matmul(hidden, build.permute(weight, (1, 0)))
     return product + bias[0] if bias else product
 

@@ -25,7 +25,8 @@ from tensorsmith.scalar.table import Fn
 
 ANCHORS = frozenset(
     {
-        Primitive.MATMUL, Primitive.CONV, Primitive.TAKE, Primitive.GATHER, Primitive.SCATTER, Primitive.PUT, Primitive.SCAN,
+        Primitive.MATMUL, Primitive.CONV, Primitive.ATTENTION, Primitive.ATTENTION_GRADIENT, Primitive.TAKE, Primitive.GATHER,
+        Primitive.SCATTER, Primitive.PUT, Primitive.SCAN,
         Primitive.LIBRARY, Primitive.PAD, Primitive.CONCAT,
     }
 )  # fmt: skip

@@ -362,6 +362,46 @@ def _library(fusion: Fusion, group: Group) -> list[Request]:
     return [Request(words, step)]
 
 
+def _attention(fusion: Fusion, group: Group) -> list[Request]:
+    """Attention and its gradient, as kernels of their own."""
+    anchor = group.anchor
+    assert anchor is not None
+    backward = anchor.op is Primitive.ATTENTION_GRADIENT
+    names = ("q", "k", "v", "g", "lse", "delta", "mask") if backward else ("q", "k", "v", "mask")
+    queries, _, values = anchor.inputs[:3]
+    *lead, length, width = queries.shape
+    outer, inner = (math.prod(lead[:-1]), lead[-1]) if lead else (1, 1)
+    located, places = {}, {}
+    for name, operand in zip(names, anchor.inputs):
+        located[name] = node, seen = fusion.locate(operand)
+        shape = (*operand.shape, 1) if name in ("lse", "delta") else operand.shape
+        flat = views.reshape(seen._replace(shape=shape, strides=(*seen.strides, 1)[: len(shape)]), (outer, inner, *shape[-2:]))
+        along = 1 if flat is None or flat.shape[3] == 1 else flat.strides[3]
+        free = name in ("lse", "delta") or (name == "q" and not backward)
+        if flat is None or not (free or along == 1 or (name == "mask" and along == 0)):
+            raise NeedsBuffer(operand)
+        places[name] = flat
+    from tensorsmith.targets.cpu.attention import AttentionSizes, AttentionStructure, mask_kind, plan_attention
+
+    mask = places.get("mask")
+    kind = mask_kind(anchor.inputs[-1].dtype) if mask is not None else ""
+    spread = mask is not None and mask.shape[3] > 1 and mask.strides[3] == 0
+    structure = AttentionStructure(anchor.dtype, anchor.attrs["causal"], kind, spread, backward)
+    sizes = AttentionSizes(outer, inner, length, anchor.inputs[1].shape[-2], width, values.shape[-1])
+    lowered = plan_attention(structure, sizes, anchor.attrs["scale"], places)
+    words: list[tuple[Node | None, int]] = [
+        (node, seen.offset * node.dtype.itemsize) for node, seen in located.values()
+    ]
+    words += [(anchor, fusion.place(anchor).offset * anchor.dtype.itemsize), (None, 0)]
+    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, RELEASE_GIL)
+    name = anchor.op.value
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(name), lowered)
+
+    return [Request(words, step, lowered.workspace_bytes)]
+
+
 ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.MATMUL: _matmul,
     Primitive.CONV: _conv,
@@ -370,6 +410,8 @@ ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.LIBRARY: _library,
     Primitive.MAP: _library,  # scalar functions without a rendering
     Primitive.SCAN: _scan,
+    Primitive.ATTENTION: _attention,
+    Primitive.ATTENTION_GRADIENT: _attention,
     Primitive.TAKE: _indexing,
     Primitive.GATHER: _indexing,
     Primitive.SCATTER: _indexing,

@@ -190,6 +190,32 @@ def _conv(node: Node, arrays: Arrays) -> np.ndarray:
     return total.reshape(node.shape)
 
 
+def _attention(node: Node, arrays: Arrays) -> np.ndarray:
+    """Both primitives of attention by the formulas of `ir/attention.py`, scores and all; results one after the other."""
+    backward = node.op is Primitive.ATTENTION_GRADIENT
+    q, k, v = arrays[:3]
+    scale, count = node.attrs["scale"], 6 if backward else 3
+    scores = np.matmul(q, np.swapaxes(k, -1, -2)) * scale
+    if len(arrays) > count:
+        mask = arrays[count]
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    if node.attrs["causal"]:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if not backward:
+        largest = scores.max(-1, keepdims=True, initial=-np.inf)
+        largest = np.where(np.isneginf(largest), 0, largest)
+        weights = np.exp(scores - largest)
+        total = weights.sum(-1, keepdims=True)
+        total = np.where(total == 0, 1, total)
+        lse = largest + np.log(total)
+        return np.concatenate([np.matmul(weights / total, v).ravel(), lse.ravel()])
+    g, lse, delta = arrays[3:6]
+    weights = np.exp(scores - lse[..., None])
+    change = weights * (np.matmul(g, np.swapaxes(v, -1, -2)) - delta[..., None]) * scale
+    parts = (np.matmul(change, k), np.matmul(np.swapaxes(change, -1, -2), q), np.matmul(np.swapaxes(weights, -1, -2), g))
+    return np.concatenate([part.ravel() for part in parts])
+
+
 def _library(node: Node, arrays: Arrays) -> np.ndarray:
     name = node.attrs["name"]
     if name not in ROUTINES:
@@ -219,6 +245,8 @@ PRIMITIVES: dict[Primitive, Callable[[Node, Arrays], np.ndarray]] = {
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.CONV: _conv,
+    Primitive.ATTENTION: _attention,
+    Primitive.ATTENTION_GRADIENT: _attention,
     Primitive.MATMUL: lambda node, arrays: np.matmul(arrays[0], arrays[1]),
     Primitive.TAKE: _take,
     Primitive.GATHER: _gather,

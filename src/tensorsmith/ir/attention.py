@@ -1,0 +1,164 @@
+"""Attention as two primitives: what they mean, and what follows from it.
+
+    ATTENTION(q, k, v [, mask]):                        s = q k^T scale + mask;  out = softmax(s) v;  lse = log sum exp s
+    ATTENTION_GRADIENT(q, k, v, g, lse, delta [, mask]): p = exp(s - lse);  ds = p (g v^T - delta)
+                                                        dq = ds k scale;  dk = ds^T q scale;  dv = p^T g
+
+q (..., L, E), k (..., S, E), v (..., S, F), g (..., L, F), lse and delta (..., L), mask (..., L, S) of bool (true: takes
+part) or of numbers; attributes: causal (query i sees keys 0 to i) and scale. With delta = sum of g * out along a row, the
+second is the gradient of the first. The value of either is one flat vector, its results one after the other: (out, lse),
+(dq, dk, dv). A row of which everything is hidden has out = 0 and, by definition, lse = 0.
+
+Kernels never hold s. Gradients of the second, and tangents, are compositions of other primitives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tensorsmith.core.dtypes import DType, bool_
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.scalar import functions as f
+
+
+def check(inputs: Sequence[Node], count: int) -> DType:
+    """The dtype; ValueError or TypeError where operands do not fit. `count`: of operands without the mask."""
+    q, k, v = inputs[:3]
+    *lead, length, width = q.shape
+    keys, values = k.shape[-2], v.shape[-1]
+    shapes = [(length, width), (keys, width), (keys, values), (length, values), (length,), (length,)][:count]
+    expected = [(*lead, *shape) for shape in shapes] + [(*lead, length, keys)] * (len(inputs) - count)
+    if [node.shape for node in inputs] != expected:
+        raise ValueError(f"attention: operands have shapes {[node.shape for node in inputs]}, expected {expected}")
+    if any(node.dtype is not q.dtype for node in inputs[:count]) or any(
+        node.dtype is not bool_ and node.dtype is not q.dtype for node in inputs[count:]
+    ):
+        raise TypeError(f"attention: operands have dtypes {[node.dtype.name for node in inputs]}; cast them first")
+    if not q.dtype.is_floating_point or q.dtype.is_half or not (length and keys and width and values and math.prod(lead)):
+        raise ValueError(f"attention: shapes {q.shape}, {k.shape}, {v.shape} of {q.dtype.name} have no kernel")
+    return q.dtype
+
+
+def attention(q: Node, k: Node, v: Node, mask: Sequence[Node], causal: bool, scale: float) -> tuple[Node, Node]:
+    """out (..., L, F) and lse (..., L)."""
+    flat = q.graph.add(Primitive.ATTENTION, (q, k, v, *mask), causal=causal, scale=scale)
+    out, lse = _parts(flat, [(*q.shape[:-1], v.shape[-1]), q.shape[:-1]])
+    return out, lse
+
+
+def gradient(
+    operands: Sequence[Node], out: Node, lse: Node, grads: tuple[Node, Node | None], causal: bool, scale: float
+) -> list[Node | None]:
+    """Gradients of q, k, v and the mask, from those of out and lse."""
+    q, k, v, *mask = operands
+    grad, grad_lse = grads
+    delta = _row_sums(grad * out)
+    delta = delta if grad_lse is None else delta - grad_lse
+    flat = q.graph.add(Primitive.ATTENTION_GRADIENT, (q, k, v, grad, lse, delta, *mask), causal=causal, scale=scale)
+    parts: list[Node | None] = [*_parts(flat, [q.shape, k.shape, v.shape])]
+    for each in mask:
+        weights, change = _weights(q, k, v, grad, lse, delta, mask, causal, scale)
+        parts.append(None if each.dtype is bool_ else weights * change)
+    return parts
+
+
+def composed(node: Node, operands: Sequence[Node]) -> Node:
+    """The value of either primitive, of other primitives."""
+    q, k, v, *rest = operands
+    causal, scale = node.attrs["causal"], node.attrs["scale"]
+    if node.op is Primitive.ATTENTION_GRADIENT:
+        grad, lse, delta, *mask = rest
+        weights, change = _weights(q, k, v, grad, lse, delta, mask, causal, scale)
+        change = weights * change * scale
+        return _joined([build.matmul(change, k), build.matmul(_turned(change), q), build.matmul(_turned(weights), grad)])
+    scores = _scores(q, k, rest, causal, scale)
+    largest = build.reduce(scores, "max", (scores.ndim - 1,), keepdim=True)
+    largest = build.where(f.eq(largest, -math.inf), 0.0, largest)
+    weights = f.exp(scores - largest)
+    total = build.reduce(weights, "sum", (scores.ndim - 1,), keepdim=True)
+    total = build.where(f.eq(total, 0.0), 1.0, total)
+    lse = build.reshape(largest + f.log(total), q.shape[:-1])
+    return _joined([build.matmul(weights / total, v), lse])
+
+
+def pulled(node: Node, output: Node, grad: Node) -> list[Node | None]:
+    """The gradient rule of ATTENTION."""
+    shapes = [(*node.inputs[0].shape[:-1], node.inputs[2].shape[-1]), node.inputs[0].shape[:-1]]
+    out, lse = _parts(output, shapes)
+    g, g_lse = _parts(grad, shapes)
+    return gradient(node.inputs, out, lse, (g, g_lse), node.attrs["causal"], node.attrs["scale"])
+
+
+def pulled_gradient(node: Node, grad: Node) -> list[Node | None]:
+    """The gradient rule of ATTENTION_GRADIENT."""
+    q, k, v, g, lse, delta, *mask = node.inputs
+    causal, scale = node.attrs["causal"], node.attrs["scale"]
+    a, b, c = _parts(grad, [q.shape, k.shape, v.shape])
+    weights, difference = _weights(q, k, v, g, lse, delta, mask, causal, scale)
+    change = weights * difference
+    to_change = (build.matmul(a, _turned(k)) + build.matmul(q, _turned(b))) * scale
+    to_difference = to_change * weights
+    to_scores = (build.matmul(g, _turned(c)) + to_change * difference) * weights
+    return [
+        (build.matmul(change, b) + build.matmul(to_scores, k)) * scale,
+        (build.matmul(_turned(change), a) + build.matmul(_turned(to_scores), q)) * scale,
+        build.matmul(_turned(to_difference), g),
+        build.matmul(weights, c) + build.matmul(to_difference, v),
+        f.neg(_row_sums(to_scores)),
+        f.neg(_row_sums(to_difference)),
+        *(None if each.dtype is bool_ else to_scores for each in mask),
+    ]
+
+
+def batched(node: Node, operands: Sequence[Node], extent: int) -> Node:
+    """Either primitive for `extent` examples: the batch is one more leading axis, and each has its results together."""
+    flat = operands[0].graph.add(node.op, operands, **node.attrs)
+    q, _, v = node.inputs[:3]
+    if node.op is Primitive.ATTENTION:
+        counts = [q.numel // q.shape[-1] * v.shape[-1], q.numel // q.shape[-1]]
+    else:
+        counts = [x.numel for x in node.inputs[:3]]
+    return build.concat(_parts(flat, [(extent, count) for count in counts]), 1)
+
+
+def _parts(flat: Node, shapes: Sequence[tuple[int, ...]]) -> list[Node]:
+    """The results in a flat vector."""
+    found, start = [], 0
+    for shape in shapes:
+        found.append(build.reshape(build.slice_(flat, 0, start, math.prod(shape)), shape))
+        start += math.prod(shape)
+    return found
+
+
+def _joined(parts: Sequence[Node]) -> Node:
+    return build.concat([build.reshape(part, (part.numel,)) for part in parts], 0)
+
+
+def _turned(x: Node) -> Node:
+    return build.transpose(x, x.ndim - 2, x.ndim - 1)
+
+
+def _row_sums(x: Node) -> Node:
+    return build.reduce(x, "sum", (x.ndim - 1,))
+
+
+def _scores(q: Node, k: Node, mask: Sequence[Node], causal: bool, scale: float) -> Node:
+    scores = build.matmul(q, _turned(k)) * scale
+    for each in mask:
+        scores = build.where(each, scores, -math.inf) if each.dtype is bool_ else scores + each
+    if causal:
+        rows, columns = scores.shape[-2:]
+        row, column = build.reshape(q.graph.iota(rows), (rows, 1)), build.reshape(q.graph.iota(columns), (1, columns))
+        scores = build.where(f.ge(row, column), scores, -math.inf)
+    return scores
+
+
+def _weights(
+    q: Node, k: Node, v: Node, grad: Node, lse: Node, delta: Node, mask: Sequence[Node], causal: bool, scale: float
+) -> tuple[Node, Node]:
+    """p, and g v^T - delta."""
+    scores = _scores(q, k, mask, causal, scale)
+    weights = f.exp(scores - build.reshape(lse, (*lse.shape, 1)))
+    return weights, build.matmul(grad, _turned(v)) - build.reshape(delta, (*delta.shape, 1))

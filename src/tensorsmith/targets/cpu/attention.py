@@ -1,0 +1,150 @@
+"""Attention on the CPU: which kernel, and the words it is launched with.
+
+`plan_attention` is arithmetic on shapes and strides; kernels are compiled when the first call asks for them and depend on
+dtype, causality and kind of mask alone. Into how many chunks the work falls depends on the shape only.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tensorsmith.core.dtypes import bool_
+from tensorsmith.core.views import Strided
+from tensorsmith.targets.cpu import attention_backward, attention_forward
+from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS, TILES, AttentionStructure, product_function
+from tensorsmith.targets.cpu.build import Function, module_text
+from tensorsmith.targets.cpu.compiler import compile_functions
+from tensorsmith.targets.cpu.gemm_kernels import Kernels, kernels
+from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
+from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
+
+_CHUNK_FLOPS = 4e6
+_MOST_CHUNKS = 32  # each has a workspace of its own
+_LINE = 64
+
+
+@dataclass(frozen=True)
+class AttentionSizes:
+    """batch: outer * inner products of (L, E) with (S, E), and values (S, F)."""
+
+    outer: int
+    inner: int
+    L: int
+    S: int
+    E: int
+    F: int
+
+    @property
+    def batch(self) -> int:
+        return self.outer * self.inner
+
+
+_kernels: dict[tuple[AttentionStructure, Machine], CompiledKernel] = {}
+_lock = threading.Lock()
+
+
+def _compiled(structure: AttentionStructure, pieces: Kernels) -> CompiledKernel:
+    key = (structure, pieces.machine)
+    found = _kernels.get(key)
+    if found is None:
+        with _lock:
+            found = _kernels.get(key)
+            if found is None:
+                direction = attention_backward if structure.backward else attention_forward
+                name = "kernel_attention_backward" if structure.backward else "kernel_attention"
+                function: Function = direction.build(structure, pieces, name)
+                text = module_text([product_function(pieces), function])
+                (address,) = compile_functions(text, [name], pieces.machine)
+                words = len(direction.launch_words(structure))
+                found = _kernels[key] = CompiledKernel(name, address, words, text, function.structure)
+    return found
+
+
+def _up(a: int, b: int) -> int:
+    return -(-a // b) * b
+
+
+def _tiles(pieces: Kernels, sizes: AttentionSizes) -> dict[str, int]:
+    """Addresses of the tiles: of whole ones, and of what is left of the queries and of the keys."""
+    found = dict.fromkeys(TILES, 0)
+    counts = {"": pieces.max_rows, "query_": sizes.L % pieces.max_rows, "key_": sizes.S % pieces.max_rows}
+    for kind, rows in counts.items():
+        if rows:
+            for name, columns in (("wide", 2), ("narrow", 1)):
+                (found[kind + name],) = pieces.tile(rows, columns, "").addresses.values()
+    return found
+
+
+def _spaces(pieces: Kernels, sizes: AttentionSizes, backward: bool) -> dict[str, int]:
+    """Where the parts of a chunk's workspace start, and its size; and bytes of packed panels."""
+    size, panel, lanes = pieces.storage_size, pieces.panel, pieces.lanes
+    row = panel * size
+    panels = {"S": COLUMNS // panel, "E": math.ceil(sizes.E / panel), "F": math.ceil(sizes.F / panel)}
+    transposed = {"E": _up(sizes.E, lanes) * row, "F": _up(sizes.F, lanes) * row}
+    block = ROWS * COLUMNS * size
+    parts: dict[str, int]
+    if backward:
+        words = {"slot_kt": transposed["E"], "slot_vt": transposed["F"], "slot_keys": COLUMNS * row, "slot_queries": ROWS * row}
+        parts = {
+            "at_p": block, "at_ds": block, "at_kt": panels["S"] * transposed["E"], "at_vt": panels["S"] * transposed["F"],
+            "at_k": panels["E"] * COLUMNS * row, "at_g": panels["F"] * ROWS * row, "at_q": panels["E"] * ROWS * row,
+        }  # fmt: skip
+    else:
+        words = {"slot_k": transposed["E"], "slot_v": COLUMNS * row}
+        parts = {
+            "at_scores": block, "at_stats": 2 * ROWS * size, "at_k": panels["S"] * transposed["E"],
+            "at_v": panels["F"] * COLUMNS * row,
+        }  # fmt: skip
+    start = 0
+    for name, length in parts.items():
+        words[name] = start
+        start += _up(length, _LINE) + _LINE
+    return {**words, "space": start}
+
+
+def plan_attention(
+    structure: AttentionStructure, sizes: AttentionSizes, scale: float, operands: Mapping[str, Strided],
+    machine: Machine | None = None,
+) -> LoweredKernel:  # fmt: skip
+    """The kernel and its words.
+
+    operands: by name (q, k, v and mask; backward also g, lse and delta), each as (outer, inner, rows, columns), strides in
+    elements: of k, v and g, and backward of q, consecutive along the columns; of the mask that or 0.
+    """
+    pieces = kernels(structure.dtype, machine or default_machine())
+    kernel = _compiled(structure, pieces)
+    blocks = math.ceil(sizes.L / ROWS)
+    units = sizes.batch * (1 if structure.backward else blocks)
+    pairs = sizes.batch * sizes.L * sizes.S // (2 if structure.causal else 1)
+    flops = pairs * (2 * (3 * sizes.E + 2 * sizes.F) if structure.backward else 2 * (sizes.E + sizes.F))
+    wanted = max(1, min(_MOST_CHUNKS, units, math.ceil(flops / _CHUNK_FLOPS)))
+    per_chunk = math.ceil(units / wanted)
+    chunks = math.ceil(units / per_chunk)
+    space = _spaces(pieces, sizes, structure.backward)
+    size = pieces.storage_size
+    (bits,) = struct.unpack("<q", struct.pack("<d", scale))
+    words: dict[str, int] = {
+        "scale": bits, "units": units, "units_per_chunk": per_chunk, "blocks": blocks, "inner": sizes.inner,
+        "batch": sizes.batch, "L": sizes.L, "S": sizes.S, "E": sizes.E, "F": sizes.F, **space, **_tiles(pieces, sizes),
+    }  # fmt: skip
+    (words["pack_transposed"],) = pieces.pack(True).addresses.values()
+    (words["pack_rows"],) = pieces.pack(False).addresses.values()
+    for name in ("q", "k", "v", "g", "lse", "delta", "mask"):
+        step = 1 if name == "mask" and structure.mask == "bool" else size
+        strides: Sequence[int] = operands[name].strides if name in operands else (0, 0, 0, 0)
+        for level, stride in zip(("outer", "inner", "row"), strides):
+            words[f"{name}_{level}"] = stride * step
+    words["q_k"] = operands["q"].strides[3] * size
+    direction = attention_backward if structure.backward else attention_forward
+    constants = [words[name] for name in direction.WORDS]
+    moved = size * sizes.batch * (sizes.L + sizes.S) * (sizes.E + sizes.F)
+    return LoweredKernel(kernel, chunks, constants, space["space"] * chunks, moved, flops)
+
+
+def mask_kind(dtype: object) -> str:
+    """How a kernel reads a mask of this dtype."""
+    return "bool" if dtype is bool_ else "float"

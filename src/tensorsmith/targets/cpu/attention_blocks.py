@@ -1,0 +1,197 @@
+"""What the forward and the backward kernel of attention share: blocks of scores, products on the tiles of the matrix
+multiplication, panels packed as it packs them, and where operands lie.
+
+Scores exist for `ROWS` queries and `COLUMNS` keys at a time, in the workspace of a chunk. Every extent and stride is a word
+of the launch; a kernel depends on dtype, kind of mask and causality only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.scalar.fn import Fn
+from tensorsmith.targets.cpu.body import ARGUMENTS
+from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.context import Context
+from tensorsmith.targets.cpu.gemm_kernels import Kernels
+from tensorsmith.targets.cpu.scalars import RENDERINGS
+from tensorsmith.targets.cpu.vector import Lanes, element_of
+
+ROWS = 96  # queries of a block: whole tiles on every instruction set
+COLUMNS = 192  # keys of a block: whole tiles and whole panels
+TILES = ("wide", "narrow", "query_wide", "query_narrow", "key_wide", "key_narrow")  # whole tiles; the rest of queries, of keys
+
+_PRODUCT = (
+    *(("ptr", name) for name in "ABC"),
+    *(("i64", name) for name in ("K", "rows", "columns", "a_row", "a_k", "slot", "c_row", "flags")),
+    *(("i64", name) for name in ("wide", "narrow", "rest_wide", "rest_narrow")),
+)
+
+
+@dataclass(frozen=True)
+class AttentionStructure:
+    """What a compiled kernel depends on. mask: "", "bool" or "float"; spread: it is the same for all keys of a row."""
+
+    dtype: DType
+    causal: bool
+    mask: str
+    spread: bool
+    backward: bool
+
+
+def product_function(pieces: Kernels) -> Function:
+    """C (+)= A B for a B in packed panels: whole tiles of rows, then one tile of those that are left."""
+    f = Function("product", _PRODUCT, attributes="noinline")
+    size, panel, most = pieces.storage_size, pieces.panel, pieces.max_rows
+    count = f.udiv("%rows", most)
+    whole = f.mul(count, most)
+    rest = f.sub("%rows", whole)
+    a_rest = f.offset("%A", f.mul(whole, "%a_row"))
+    c_rest = f.offset("%C", f.mul(whole, "%c_row"))
+    with f.loop(0, "%columns", panel, name="panel") as p:
+        width = f.minimum(panel, f.sub("%columns", p.index))
+        b = f.offset("%B", f.mul(f.udiv(p.index, panel), "%slot"))
+        wide = f.compare("sgt", width, pieces.lanes)
+        across = f.mul(p.index, size)
+        for number, a, c, kind in ((count, "%A", "%C", ""), (rest, a_rest, c_rest, "rest_")):
+            address = f.value(f"inttoptr i64 {f.select(wide, 'i64', f'%{kind}wide', f'%{kind}narrow')} to ptr")
+            times: Value = number if not kind else 1
+            with f.if_(f.compare("sgt", number, 0)):
+                f.do(
+                    f"call void {address}(ptr {a}, ptr {b}, ptr {f.offset(c, across)}, i64 %K, i64 {times}, i64 %a_row, "
+                    f"i64 %a_k, i64 {panel * size}, i64 %c_row, i64 {width}, ptr null, i64 %flags)"
+                )
+    return f
+
+
+class Blocks:
+    """A kernel of attention while it is written: its words, and the pieces that both directions are made of."""
+
+    def __init__(
+        self, structure: AttentionStructure, pieces: Kernels, name: str, launch: Sequence[str], words: Sequence[str]
+    ) -> None:
+        self.structure = structure
+        self.pieces = pieces
+        self.f = f = Function(name, ARGUMENTS)
+        self.lanes = Lanes(f, pieces.lanes, pieces.machine)
+        self.element = element_of(structure.dtype)
+        self.vector = self.lanes.type(self.element)
+        self.size = structure.dtype.itemsize
+        self.at = {each: f.word("%args", k, "ptr") for k, each in enumerate(launch)}
+        self.w: dict[str, str] = {}
+        for k, each in enumerate(words):
+            self.w[each] = f.word("%args", len(launch) + 1 + k, "double" if each == "scale" else "i64")
+        scale = self.w["scale"]
+        scalar = scale if self.element == "double" else f.value(f"fptrunc double {scale} to float")
+        self.scale = self.lanes.splat(self.element, scalar)
+        self.context = Context(self.lanes, f.word("%args", len(launch), "ptr"))
+        self.infinite = self.lanes.constant(self.element, float("-inf"))
+        self.zero = self.lanes.constant(self.element, 0.0)
+        self.workspace = f.offset(self.at["workspace"], f.mul(f.value("zext i32 %chunk to i64"), self.w["space"]))
+
+    def apply(self, fn: Fn, *values: str) -> str:
+        """A scalar function of vectors."""
+        return RENDERINGS[fn](self.context, self.structure.dtype, values)
+
+    def op(self, name: str, a: str, b: str) -> str:
+        """A binary instruction of vectors."""
+        return self.lanes.op(name, self.element, a, b)
+
+    def operand(self, name: str, outer: Value, inner: Value) -> str:
+        """Where an operand's batch starts."""
+        f, w = self.f, self.w
+        return f.offset(self.at[name], f.add(f.mul(outer, w[f"{name}_outer"]), f.mul(inner, w[f"{name}_inner"])))
+
+    def splat_from(self, pointer: str) -> str:
+        """One element of memory in every lane."""
+        return self.lanes.splat(self.element, self.f.load(self.element, pointer, self.size))
+
+    def across(self, value: str, join: Callable[[str, str], str]) -> str:
+        """All lanes joined, in every lane."""
+        distance = 1
+        while distance < self.lanes.count:
+            value = join(value, self.lanes.rotate(self.element, value, distance))
+            distance *= 2
+        return value
+
+    def larger(self, a: str, b: str) -> str:
+        """The larger of two, the second where the first is NaN: NaN reaches the result through the exponential."""
+        return self.lanes.select(self.lanes.compare("ogt", self.element, a, b), self.element, a, b)
+
+    def pack(
+        self, transposed: bool, source: str, target: str, depth: Value, stride: Value, columns: Value, slot: Value
+    ) -> None:
+        """Panels of `columns` columns: of rows, or of the columns of a transposed operand, `stride` bytes apart."""
+        f, panel = self.f, self.pieces.panel
+        function = f.value(f"inttoptr i64 {self.w['pack_transposed' if transposed else 'pack_rows']} to ptr")
+        with f.loop(0, columns, panel, name="panel packed") as p:
+            start = f.offset(source, f.mul(p.index, stride if transposed else self.size))
+            place = f.offset(target, f.mul(f.udiv(p.index, panel), slot))
+            width = f.minimum(panel, f.sub(columns, p.index))
+            f.do(f"call void {function}(ptr {start}, ptr {place}, i64 {depth}, i64 {stride}, i64 {width})")
+
+    def product(
+        self, a: str, b: str, c: str, depth: Value, rows: Value, columns: Value, a_row: Value, a_k: Value, slot: Value,
+        c_row: Value, accumulate: Value, rest: str,
+    ) -> None:  # fmt: skip
+        """C = A B, or C += A B where `accumulate` is 1."""
+        w = self.w
+        numbers = (depth, rows, columns, a_row, a_k, slot, c_row, accumulate, w["wide"], w["narrow"])
+        text = ", ".join(f"i64 {n}" for n in (*numbers, w[f"{rest}_wide"], w[f"{rest}_narrow"]))
+        self.f.do(f"call void @product(ptr {a}, ptr {b}, ptr {c}, {text})")
+
+    def scores(self, row: str, mask: str | None, number: Value, first: Value) -> Callable[[Value, str | None], str]:
+        """A function of a column of the block (and of the lanes that count): its scores, scaled and masked.
+
+        row: the block's row; mask: that row of the mask; number, first: of this query, and of the block's first key.
+        """
+        f, lanes, element = self.f, self.lanes, self.element
+        kind, spread = self.structure.mask, self.structure.spread
+        memory = "i8" if kind == "bool" else element
+        whole = ""
+        if spread and mask is not None:
+            whole = lanes.splat(memory, f.load(memory, mask, 1 if kind == "bool" else self.size))
+        limit = ""
+        if self.structure.causal:
+            limit = lanes.splat("i32", f.value(f"trunc i64 {f.sub(number, first)} to i32"))
+
+        def at(column: Value, counted: str | None) -> str:
+            value = self.op("fmul", lanes.load(element, f.offset(row, f.mul(column, self.size))), self.scale)
+            if mask is not None:
+                step = 1 if kind == "bool" else self.size
+                given = whole if spread else lanes.load(memory, f.offset(mask, f.mul(column, step)), counted)
+                if kind == "bool":
+                    kept = lanes.convert("trunc", "i8", "i1", given)
+                    value = lanes.select(kept, element, value, self.infinite)
+                else:
+                    value = self.op("fadd", value, given)
+            if limit:
+                place = lanes.splat("i32", f.value(f"trunc i64 {column} to i32"))
+                place = lanes.op("add", "i32", place, lanes.iota("i32"))
+                value = lanes.select(lanes.compare("sle", "i32", place, limit), element, value, self.infinite)
+            return value if counted is None else lanes.select(counted, element, value, self.infinite)
+
+        return at
+
+    def along(self, width: Value, carried: Sequence[str], step: Callable[..., list[str]]) -> list[Value]:
+        """Vectors along a row, the last one masked: `step(column, mask, *carried)` gives the next values."""
+        f, count = self.f, self.lanes.count
+        whole = f.round_down(width, count)
+        with f.loop(0, whole, count, [(self.vector, value) for value in carried]) as loop:
+            loop.next = list(step(loop.index, None, *loop.carried))
+        with f.loop(whole, width, count, [(self.vector, value) for value in loop.out]) as rest:
+            rest.next = list(step(rest.index, self.lanes.below(f.sub(width, rest.index)), *rest.carried))
+        return rest.out
+
+    def scaled(self, row: str, width: Value, factor: str) -> None:
+        """A row of memory times a vector."""
+
+        def step(column: Value, counted: str | None) -> list[str]:
+            place = self.f.offset(row, self.f.mul(column, self.size))
+            value = self.op("fmul", self.lanes.load(self.element, place, counted), factor)
+            self.lanes.store(self.element, value, place, counted)
+            return []
+
+        self.along(width, [], step)
