@@ -156,9 +156,7 @@ def test_collate_fn_sampler_and_batch_sampler():
 
 
 def test_arguments_that_exclude_each_other():
-    with pytest.raises(NotImplementedError, match="num_workers=2"):
-        data.DataLoader([1], num_workers=2)
-    with pytest.raises(NotImplementedError, match="pin_memory"):
+    with pytest.warns(UserWarning, match="no accelerator is found"):
         data.DataLoader([1], pin_memory=True)
     with pytest.raises(ValueError, match="sampler and shuffle"):
         data.DataLoader([1], shuffle=True, sampler=[0])
@@ -221,3 +219,47 @@ def test_missing_methods_are_named():
         Empty()[0]
     with pytest.raises(NotImplementedError, match="Empty.__len__"):
         len(Empty())
+
+
+def test_stacked_datasets():
+    a, b = data.TensorDataset(ts.arange(4)), [10, 11, 12, 13]
+    rows = data.StackDataset(a, b)
+    assert len(rows) == 4 and rows[2][1] == 12 and rows[2][0][0].item() == 2
+    named = data.StackDataset(x=b, y=b)
+    assert named[1] == {"x": 11, "y": 11} and named.__getitems__([0, 3]) == [{"x": 10, "y": 10}, {"x": 13, "y": 13}]
+    assert [batch["x"].tolist() for batch in data.DataLoader(named, 3)] == [[10, 11, 12], [13]]
+    with pytest.raises(ValueError, match=r"size mismatch between datasets, their lengths are \[4, 3\]"):
+        data.StackDataset(b, [1, 2, 3])
+    with pytest.raises(ValueError, match="at least one"):
+        data.StackDataset()
+
+
+def test_weighted_samples():
+    g = ts.Generator().manual_seed(0)
+    drawn = list(data.WeightedRandomSampler([0.0, 3.0, 1.0], 4000, generator=g))
+    assert drawn.count(0) == 0 and 0.7 < drawn.count(1) / 4000 < 0.8
+    assert sorted(data.WeightedRandomSampler([1.0, 2.0, 3.0], 3, replacement=False)) == [0, 1, 2]
+    with pytest.raises(ValueError, match="num_samples=0"):
+        data.WeightedRandomSampler([1.0], 0)
+    with pytest.raises(ValueError, match="1d sequence"):
+        data.WeightedRandomSampler(ts.ones(2, 2), 1)
+
+
+@pytest.mark.parametrize(("size", "drop_last"), [(10, False), (10, True), (2, False), (9, False)])
+def test_shares_of_several_processes(size, drop_last):
+    from torch.utils.data import DistributedSampler
+
+    for shuffle in (False, True):
+        shares = []
+        for rank in range(3):
+            sampler = data.DistributedSampler(range(size), 3, rank, shuffle=shuffle, drop_last=drop_last)
+            sampler.set_epoch(1)
+            shares.append(list(sampler))
+            theirs = DistributedSampler(range(size), 3, rank, shuffle=False, drop_last=drop_last)
+            assert len(sampler) == len(theirs) == len(shares[-1])
+            if not shuffle:
+                assert shares[-1] == list(theirs)
+        seen = {x for share in shares for x in share}
+        assert seen <= set(range(size)) and (drop_last or len(seen) == size)
+    with pytest.raises(ValueError, match="Invalid rank 3"):
+        data.DistributedSampler(range(3), 3, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tensorsmith.data.collate import default_collate
@@ -28,6 +28,42 @@ class Dataset:
 
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset):
+    """Samples that come one after the other: subclasses define `__iter__`, and `__len__` where the number is known.
+
+    In worker processes each worker has a copy and iterates over it: `get_worker_info()` tells a copy which share is its
+    own. `a + b` gives the samples of a, then those of b.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__}.__iter__ is missing: an IterableDataset iterates over samples")
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} is iterated over, not indexed")
+
+    def __len__(self) -> int:
+        raise TypeError(f"object of type '{type(self).__name__}' has no len()")
+
+    def __add__(self, other: Dataset) -> ChainDataset:  # type: ignore[override]
+        return ChainDataset([self, other])
+
+
+class ChainDataset(IterableDataset):
+    """Several iterable datasets one after the other."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise TypeError(f"ChainDataset only supports IterableDataset, got {type(dataset).__name__}")
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(len(dataset) for dataset in self.datasets)
 
 
 def fetch(dataset: Any, indices: Sequence[int]) -> list[Any]:
@@ -146,3 +182,41 @@ def _counts(lengths: Sequence[int | float], size: int) -> list[int]:
         counts[place % len(counts)] += 1
     return counts
 
+
+
+class StackDataset(Dataset):
+    """Sample i is the tuple (or, with keywords, the dict) of sample i of every dataset; all have the same length."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError("StackDataset: give datasets as arguments (tuples) or by keyword (dicts), not both")
+        if not args and not kwargs:
+            raise ValueError("StackDataset: at least one dataset should be passed")
+        self.datasets: Any = args or kwargs
+        lengths = [len(dataset) for dataset in self._all()]
+        if len(set(lengths)) != 1:
+            raise ValueError(f"StackDataset: size mismatch between datasets, their lengths are {lengths}")
+        self._length = lengths[0]
+
+    def _all(self) -> list[Any]:
+        return list(self.datasets.values()) if isinstance(self.datasets, dict) else list(self.datasets)
+
+    def __getitem__(self, index: int) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: dataset[index] for name, dataset in self.datasets.items()}
+        return tuple(dataset[index] for dataset in self.datasets)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples at several places, each dataset asked once."""
+        columns = [fetch(dataset, indices) for dataset in self._all()]
+        for column in columns:
+            if len(column) != len(indices):
+                raise ValueError(
+                    f"StackDataset: nested dataset's output size mismatch, expected {len(indices)}, got {len(column)}"
+                )
+        if isinstance(self.datasets, dict):
+            return [dict(zip(self.datasets, row)) for row in zip(*columns)]
+        return list(zip(*columns))
+
+    def __len__(self) -> int:
+        return self._length
