@@ -178,6 +178,32 @@ SAMPLES: dict[str, list[Sample]] = {
     "cauchy": _stream(0.0, 1.0),
     "geometric": _stream(0.3),
     "bernoulli": _stream(0.3),
+    "embedding_bag": [
+        Sample((_index((6,), 5), _index((3,), 1), Data((5, 4))), {"mean": mean, "padding": -1, "by_frequency": False})
+        for mean in (False, True)
+    ] + [
+        Sample(
+            (_index((6,), 5), _index((3,), 1), Data((5, 4)), Data((6,))), {"mean": False, "padding": 1, "by_frequency": False}
+        ),
+        Sample(
+            (_index((6,), 5), _index((3,), 1), Data((5, 4))), {"mean": True, "padding": 1, "by_frequency": True}, fixed=(2,)
+        ),
+    ],
+    "embedding_bag_max": [Sample((_index((6,), 5), _index((3,), 1), Data((5, 4))), {"padding": p}) for p in (-1, 1)],
+    "ctc_loss": [
+        Sample(
+            (Data((6, 3, 4), -3.0, -0.2), Data((3, 2), 1, 4, ts.int64), Data((3,), 5, 7, ts.int64), _index((3,), 3)),
+            {"mode": mode, "blank": 0, "zero_infinity": mode == "sum"},
+        )
+        for mode in ("mean", "sum", "none")
+    ],
+    "linear_cross_entropy": [
+        Sample(
+            (Data((5, 4), -1, 1), Data((3, 4), -1, 1), _index((5,), 3), *([Data((3,))] if bias else [])),
+            {"mode": "none" if bias else "sum", "ignore_index": 1, "has_bias": bias},
+        )
+        for bias in (False, True)
+    ],
     "nll_loss": [Sample((Data((5, 3)), _index((5,), 3)), {"mode": mode, "ignore_index": -100}) for mode in ("mean", "none")],
     "cross_entropy": [
         Sample((Data((5, 3), -2, 2), _index((5,), 3)), {"mode": mode, "ignore_index": 1, "smoothing": smoothing})

@@ -122,7 +122,7 @@ def test_nothing_counted():
 @pytest.mark.parametrize("mode", MODES)
 def test_few_kernels(mode: str):
     kinds = [ts.zeros(64, 32).layout, ts.zeros(64, dtype=ts.int64).layout]
-    operator = class_losses._cross_entropy_operator
+    operator = class_losses.CROSS_ENTROPY
     program = operator.program(kinds, {"mode": mode, "ignore_index": -100, "smoothing": 0.0})
     names = [step.name for step in plan_for(operator, program, kinds).steps]
     assert len(names) == (3 if mode == "none" else 4), names  # label, its value, the rows, the end

@@ -31,7 +31,7 @@ OWN = {
     "uniform",
 }
 # Their NumPy routines have no rule, or one for sums and products only: the gradient of the operator itself gives the tangent.
-UNRULED = {"frexp", "scatter_reduce", "segment_reduce"}
+UNRULED = {"embedding_bag_max", "frexp", "scatter_reduce", "segment_reduce"}
 
 
 def _direction(random, x):

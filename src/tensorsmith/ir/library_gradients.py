@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tensorsmith.ir.build import cast, conj, map_, where
+from tensorsmith.ir.build import broadcast_to, cast, conj, map_, reshape, where
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import Fn
 
@@ -87,6 +87,20 @@ def products_of_the_others(start: Node, positions: Node, source: Node, axis: int
     )
 
 
+# --- alignments -------------------------------------------------------------------------------------------------------
+
+
+def _ctc_loss(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    x, *rest = node.inputs
+    expected = _routine("ctc_expected", node.inputs, x, blank=node.attrs["blank"], zero_infinity=node.attrs["zero_infinity"])
+    return [-(broadcast_to(reshape(grad, (1, x.shape[1], 1)), x.shape) * expected), *[None] * len(rest)]
+
+
+def _ctc_expected(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    attrs = {name: node.attrs[name] for name in ("blank", "zero_infinity")}
+    return [_routine("ctc_expected_moved", (*node.inputs, grad), node.inputs[0], **attrs), None, None, None]
+
+
 # --- special functions ------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +146,8 @@ UNDIFFERENTIATED = (
 )  # fmt: skip
 
 LIBRARY_RULES: dict[str, Rule] = {
+    "ctc_expected": _ctc_expected,
+    "ctc_loss": _ctc_loss,
     "erfcx": _erfcx,
     "igamma": _incomplete_gamma("igamma", 1.0),
     "igammac": _incomplete_gamma("igammac", -1.0),

@@ -46,6 +46,7 @@ from tensorsmith.nn.batch_normalisation import (
     LazyBatchNorm3d,
     SyncBatchNorm,
 )  # fmt: skip
+from tensorsmith.nn.class_scores import AdaptiveLogSoftmaxWithLoss, LinearCrossEntropyLoss, LinearCrossEntropyOptions
 from tensorsmith.nn.clipping import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from tensorsmith.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from tensorsmith.nn.convolution import (
@@ -58,7 +59,7 @@ from tensorsmith.nn.convolution import (
 )  # fmt: skip
 from tensorsmith.nn.distances import CosineSimilarity, PairwiseDistance
 from tensorsmith.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
-from tensorsmith.nn.embedding import Embedding
+from tensorsmith.nn.embedding import Embedding, EmbeddingBag
 from tensorsmith.nn.flatten import Flatten, Unflatten
 from tensorsmith.nn.group_normalisation import CrossMapLRN2d, GroupNorm, LocalResponseNorm
 from tensorsmith.nn.instance_normalisation import (
@@ -75,6 +76,7 @@ from tensorsmith.nn.losses import (
     BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
+    CTCLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
@@ -133,14 +135,15 @@ _sys.modules[_rnn.__name__] = _rnn
 utils.rnn = _rnn  # type: ignore[attr-defined]
 
 __all__ = [
-    "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear",
-    "Buffer", "CELU", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "CrossMapLRN2d", "Dropout", "Dropout1d",
-    "Dropout2d", "Dropout3d", "ELU", "Embedding", "FeatureAlphaDropout", "Flatten", "GELU", "GLU", "GRU", "GRUCell",
-    "GaussianNLLLoss", "GroupNorm", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "HingeEmbeddingLoss",
-    "HuberLoss", "Identity", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "KLDivLoss", "L1Loss", "LSTM",
-    "LSTMCell", "LayerNorm", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyInstanceNorm1d",
-    "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "LeakyReLU", "Linear", "LocalResponseNorm",
+    "AdaptiveLogSoftmaxWithLoss", "AlphaDropout", "BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d",
+    "BatchNorm3d", "Bilinear", "Buffer", "CELU", "CTCLoss", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d",
+    "ConvTranspose2d", "ConvTranspose3d", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss",
+    "CrossMapLRN2d", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "ELU", "Embedding", "EmbeddingBag",
+    "FeatureAlphaDropout", "Flatten", "GELU", "GLU", "GRU", "GRUCell", "GaussianNLLLoss", "GroupNorm", "Hardshrink",
+    "Hardsigmoid", "Hardswish", "Hardtanh", "HingeEmbeddingLoss", "HuberLoss", "Identity", "InstanceNorm1d",
+    "InstanceNorm2d", "InstanceNorm3d", "KLDivLoss", "L1Loss", "LSTM", "LSTMCell", "LayerNorm", "LazyBatchNorm1d",
+    "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d",
+    "LazyLinear", "LeakyReLU", "Linear", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "LocalResponseNorm",
     "LogSigmoid", "LogSoftmax", "MSELoss", "MarginRankingLoss", "Mish", "Module", "ModuleDict", "ModuleList",
     "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "MultiheadAttention", "NLLLoss", "PReLU",
     "PackedSequence", "PairwiseDistance", "Parameter", "ParameterDict", "ParameterList", "PoissonNLLLoss",

@@ -1,4 +1,4 @@
-"""Embedding: a table of vectors looked up by number."""
+"""Embedding and EmbeddingBag: a table of vectors looked up by number."""
 
 from __future__ import annotations
 
@@ -85,3 +85,84 @@ class Embedding(Module):
             embeddings.shape[0], embeddings.shape[1], padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
             _weight=embeddings, _freeze=freeze,
         )  # fmt: skip
+
+
+class EmbeddingBag(Module):
+    """y[b] = the sum, mean or maximum of weight[x[i]] over the positions i of bag b.
+
+    Shapes: x (B, N) of integers, or (n) with offsets (B) -> (B, embedding_dim); weight (num_embeddings, embedding_dim).
+    per_sample_weights: factors in the shape of x, for mode "sum". padding_idx: this row is zero at first, takes no part and
+    gets no gradient. Initialisation: weight N(0, 1).
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, _weight: Tensor | None = None,
+        include_last_offset: bool = False, padding_idx: int | None = None, device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if sparse:
+            raise NotImplementedError("EmbeddingBag: sparse gradients")
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise AssertionError("padding_idx must be within num_embeddings")
+            padding_idx %= num_embeddings
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.padding_idx = padding_idx
+        self.mode = mode
+        self.sparse = sparse
+        self.include_last_offset = include_last_offset
+        if _weight is None:
+            self.weight = new_parameter((num_embeddings, embedding_dim), dtype, device)
+            self.reset_parameters()
+        else:
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
+            self.weight = Parameter(_weight)
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+    def forward(
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None  # noqa: A002
+    ) -> Tensor:
+        return F.embedding_bag(
+            input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse,
+            per_sample_weights, self.include_last_offset, self.padding_idx,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        if self.max_norm is not None:
+            text += f", max_norm={self.max_norm}"
+        if self.norm_type != 2:
+            text += f", norm_type={self.norm_type}"
+        if self.scale_grad_by_freq:
+            text += f", scale_grad_by_freq={self.scale_grad_by_freq}"
+        text += f", mode={self.mode!r}"
+        return text + (f", padding_idx={self.padding_idx}" if self.padding_idx is not None else "")
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> EmbeddingBag:  # fmt: skip
+        """An EmbeddingBag over the memory of a (num_embeddings, embedding_dim) tensor; not learned unless freeze=False."""
+        if embeddings.ndim != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        made = cls(
+            embeddings.shape[0], embeddings.shape[1], max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
+            include_last_offset, padding_idx,
+        )  # fmt: skip
+        made.weight.requires_grad_(not freeze)
+        return made

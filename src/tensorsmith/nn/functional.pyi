@@ -7,6 +7,7 @@ import numpy as np
 from tensorsmith.tensor.tensor import Tensor as Tensor
 from collections.abc import Callable, Sequence
 from tensorsmith.core.dtypes import DType
+from tensorsmith.ops.linear_cross_entropy import LinearCrossEntropyOptions
 from typing import Any
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout for SELU networks: dropped elements take SELU's limit, and mean and variance stay (Klambauer, 2017)."""
@@ -132,6 +133,16 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """The cross entropy of softmax(input) with labels or with probabilities."""
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str = 'mean',
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Connectionist temporal classification: -log of the probability of the labels over all alignments."""
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """While training each element is 0 with probability p and divided by 1 - p otherwise; else the input itself."""
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -154,6 +165,20 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """weight[input]: the rows of weight (number, size) at the positions `input` (any shape, int64 or int32)."""
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = 'mean',
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Sums, means or maxima of the rows of `weight` (number, size) that are in a bag: (bags, size)."""
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels (axis 1)."""
 def gaussian_nll_loss(
@@ -177,6 +202,8 @@ def group_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """Normalisation of groups of channels of every sample (Wu, He, 2018)."""
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """softmax((logits + g) / tau) along dim, with g drawn from Gumbel(0, 1); any shape."""
 def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Any = None) -> Tensor:
     """x outside [-lambd, lambd], 0 inside."""
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
@@ -247,6 +274,19 @@ def leaky_relu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """`leaky_relu` written over the input."""
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Any = None) -> Tensor:
     """x W^T + b."""
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = 'mean',
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: LinearCrossEntropyOptions | None = None,
+) -> Tensor:
+    """cross_entropy(linear(input, linear_weight, linear_bias), target)."""
 def local_response_norm(
     input: Tensor,
     size: int,

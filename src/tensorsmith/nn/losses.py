@@ -5,6 +5,7 @@ reduction: "mean" (default), "sum" or "none" of the values that the formula give
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tensorsmith.nn import functional as F
@@ -145,3 +146,25 @@ class BCEWithLogitsLoss(Loss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
         options: dict[str, Any] = {"weight": self.weight, "pos_weight": self.pos_weight, "reduction": self.reduction}
         return F.binary_cross_entropy_with_logits(input, target, **options)
+
+
+class CTCLoss(Loss):
+    """-log of the probability of the labels over all their alignments with the frames (Graves et al., 2006).
+
+    Shapes: log_probs (T, N, C) or (T, C), targets (N, S) or one after the other, input_lengths and target_lengths (N) or ().
+    blank: the class between labels. reduction "mean" divides by the numbers of labels first; zero_infinity: 0 for frames too
+    few for the labels.
+    """
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction=reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
+        target_lengths: Tensor | Sequence[int],
+    ) -> Tensor:  # fmt: skip
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )

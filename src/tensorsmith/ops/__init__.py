@@ -17,15 +17,15 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     conversion      conversion, copying
     random          random
     activations     activations
-    softmax         softmax
+    softmax         softmax, gumbel
     attention       attention, multi_head_attention
     recurrent       recurrent, recurrent_cells
-    linear          linear, embedding
+    linear          linear, embedding, embedding_bag
     convolution     convolution
     normalisation   row_normalisation, channel_normalisation
     dropout         dropout
     distances       distances
-    losses          losses, class_losses, margin_losses; how they end: loss_reduction
+    losses          losses, class_losses, margin_losses, linear_cross_entropy, alignment_loss; how they end: loss_reduction
     custom          elementwise: operators that users make with `@ts.elementwise`
 
 Files of no family:
@@ -44,6 +44,7 @@ Files of no family:
 
 from tensorsmith.ops import (
     activations,
+    alignment_loss,
     arranging,
     attention,
     bessel,
@@ -61,15 +62,18 @@ from tensorsmith.ops import (
     dropout,
     elementwise,
     embedding,
+    embedding_bag,
     extremes,
     float_parts,
     gathering,
+    gumbel,
     histograms,
     indexing,
     inplace,
     joining,
     lend_to_autograd,
     linear,
+    linear_cross_entropy,
     losses,
     margin_losses,
     masked_indexing,
@@ -122,6 +126,7 @@ __all__ = [
     "histograms",
     "float_parts",
     "activations",
+    "alignment_loss",
     "arranging",
     "attention",
     "channel_normalisation",
@@ -137,13 +142,16 @@ __all__ = [
     "dropout",
     "elementwise",
     "embedding",
+    "embedding_bag",
     "extremes",
     "gathering",
+    "gumbel",
     "indexing",
     "inplace",
     "joining",
     "lend_to_autograd",
     "linear",
+    "linear_cross_entropy",
     "losses",
     "margin_losses",
     "matmul",

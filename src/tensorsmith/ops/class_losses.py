@@ -191,7 +191,7 @@ def _cross_entropy_gradient(
     return [build.cast(result, x.dtype)] + [None] * (len(inputs) - 1)
 
 
-_cross_entropy_operator = Operator("cross_entropy", _cross_entropy, _cross_entropy_gradient)
+CROSS_ENTROPY = Operator("cross_entropy", _cross_entropy, _cross_entropy_gradient)
 
 
 # --- cross entropy with probabilities ---------------------------------------------------------------------------------
@@ -256,8 +256,9 @@ _prob_operator = Operator(
 # --- what users call --------------------------------------------------------------------------------------------------
 
 
-def _check_labels(input: Tensor, target: Tensor, weight: Tensor | None) -> None:  # noqa: A002
-    shape, labels = input.layout.shape, target.layout.shape
+def check_labels(shape: tuple[int, ...], dtype: DType, target: Tensor, weight: Tensor | None) -> None:
+    """Whether labels and class weights fit an input of this shape and dtype, with PyTorch's errors."""
+    labels = target.layout.shape
     if not shape:
         raise ValueError(f"Expected 1 or more dimensions (got {len(shape)})")
     if len(shape) != 1 and shape[0] != (labels[0] if labels else 1):
@@ -289,8 +290,8 @@ def _check_labels(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
                 f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor "
                 f"of shape: {list(weight.layout.shape)}"
             )
-        if weight.dtype is not input.dtype:
-            raise RuntimeError(f"expected scalar type {type_name(input.dtype)} but found {type_name(weight.dtype)}")
+        if weight.dtype is not dtype:
+            raise RuntimeError(f"expected scalar type {type_name(dtype)} but found {type_name(weight.dtype)}")
 
 
 def _no_weight_gradient(weight: Tensor | None) -> None:
@@ -325,7 +326,7 @@ def cross_entropy(
     if weight is None and size_average is None and reduce is None:
         attrs = ("mode", reduction), ("ignore_index", ignore_index), ("smoothing", label_smoothing)
         try:
-            entry = FAST.get((_cross_entropy_operator, input.layout, target.layout, *attrs))
+            entry = FAST.get((CROSS_ENTROPY, input.layout, target.layout, *attrs))
         except AttributeError:
             need_tensors("cross_entropy", input=input, target=target)
             raise
@@ -347,9 +348,9 @@ def cross_entropy(
         return call(_prob_operator, operands, {"mode": mode, "smoothing": smoothing})
     _no_weight_gradient(weight)
     need_floating("log_softmax_lastdim_kernel_impl" if input.ndim < 3 else "log_softmax_kernel_impl", input.dtype)
-    _check_labels(input, target, weight)
+    check_labels(input.layout.shape, input.dtype, target, weight)
     attributes: dict[str, Any] = {"mode": mode, "ignore_index": ignore_index, "smoothing": smoothing}
-    return _with_range_check(lambda *xs: call(_cross_entropy_operator, xs, attributes), operands, ignore_index)
+    return _with_range_check(lambda *xs: call(CROSS_ENTROPY, xs, attributes), operands, ignore_index)
 
 
 @_loss
@@ -374,7 +375,7 @@ def nll_loss(
     need_tensors("nll_loss", input=input, target=target)
     mode = reduction_mode(reduction, size_average, reduce)
     _no_weight_gradient(weight)
-    _check_labels(input, target, weight)
+    check_labels(input.layout.shape, input.dtype, target, weight)
     operands = (input, target) if weight is None else (input, target, weight)
     attributes: dict[str, Any] = {"mode": mode, "ignore_index": ignore_index}
     return _with_range_check(lambda *xs: call(_nll_operator, xs, attributes), operands, ignore_index)

@@ -55,7 +55,7 @@ def _embedding_gradient(
 EMBEDDING = Operator("embedding", _embedding, _embedding_gradient, derived_tangent=True)
 
 
-def _renormalise(index: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
+def renormalise(index: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows that are used and longer than max_norm to that length, in place."""
     table = array_of(weight)
     used = np.unique(array_of(index))
@@ -105,7 +105,7 @@ def embedding(
                 f"got tensorsmith.{type_name(input.dtype)}Tensor instead (while checking arguments for embedding)"
             )
     if max_norm is not None:
-        _renormalise(input, weight, max_norm, norm_type)
+        renormalise(input, weight, max_norm, norm_type)
     try:
         return entry(input, weight) if entry is not None else call(EMBEDDING, (input, weight), attrs)
     except IndexError as error:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tensorsmith.targets.reference import decompositions, special
+from tensorsmith.targets.reference import alignments, decompositions, special
 from tensorsmith.targets.reference.ordering import argsort
 
 # Routines that take arrays of any dtype as they are, half precision included.
@@ -59,6 +59,7 @@ ROUTINES: dict[str, Routine] = {
     "argsort": argsort,
     "scatter_reduce": scatter_reduce,
     "searchsorted": searchsorted,
+    **alignments.ROUTINES,
     **decompositions.ROUTINES,
     **special.ROUTINES,
 }
