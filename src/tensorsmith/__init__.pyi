@@ -267,7 +267,7 @@ def bucketize(
 ) -> Tensor:
     """Which interval between sorted boundaries each value falls into."""
 def can_cast(from_: Any, to: Any) -> builtins.bool:
-    """Whether promotion may go from one dtype to another."""
+    """Whether one dtype may be written as another: never back from complex to real, from floats to integers, or to bool."""
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Every combination of the elements of several vectors, one a row."""
 def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Any = None) -> Tensor:

@@ -133,10 +133,8 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
 
 @public("comparing", method=False, differentiable=False)
 def can_cast(from_: Any, to: Any) -> bool:
-    """Whether promotion may go from one dtype to another."""
+    """Whether one dtype may be written as another: never back from complex to real, from floats to integers, or to bool."""
     if not (isinstance(from_, DType) and isinstance(to, DType)):
         raise TypeError(f"can_cast(): expected two dtypes, got {type(from_).__name__} and {type(to).__name__}")
     rank = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
-    if from_.kind == "i" and to.kind == "u":
-        return False
     return rank[from_.kind] <= rank[to.kind]
