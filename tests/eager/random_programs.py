@@ -16,8 +16,8 @@ import torch
 import tensorsmith as ts
 
 SHAPES = ((2, 3), (3,), (3, 2), (1, 3), (2, 2, 2), (4,), (), (0,), (2, 0), (4, 2), (1,), (2, 1, 2))
-DTYPES = ("float64", "float64", "float64", "float32", "int64", "bool")
-ERRORS = (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError)
+DTYPES = ("float64", "float64", "float64", "float32", "int64", "bool", "complex128", "complex128", "complex64")
+ERRORS = (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, KeyError)
 
 
 def leaf(library: Any, spec: tuple[int, int, int], number: int) -> Any:
@@ -25,8 +25,9 @@ def leaf(library: Any, spec: tuple[int, int, int], number: int) -> Any:
     shape, dtype = SHAPES[spec[0] % len(SHAPES)], DTYPES[spec[1] % len(DTYPES)]
     count = int(np.prod(shape))
     values = np.arange(count) * 0.25 - 0.5 + 0.125 * number
-    array = (values > 0 if dtype == "bool" else values * 4 if dtype == "int64" else values).reshape(shape)
-    tracked = bool(spec[2]) and dtype.startswith("float")
+    made_of = {"bool": values > 0, "int64": values * 4, "complex128": values + 0.5j * values[::-1] ** 2 + 0.25j}
+    array = made_of.get(dtype.replace("64", "128") if dtype == "complex64" else dtype, values).reshape(shape)
+    tracked = bool(spec[2]) and dtype.startswith(("float", "complex"))
     made = library.empty(shape, dtype=getattr(library, dtype))
     made.copy_(library.tensor(array.tolist(), dtype=made.dtype).view(shape))  # a list does not tell (2, 0) from (2,)
     return made.requires_grad_() if tracked else made
@@ -53,6 +54,9 @@ def _as_strided(library: Any, x: Any, y: Any, a: int, b: int) -> Any:
     return x.as_strided(size, stride, x.storage_offset() + (b % 2 if a % len(options) == 3 else 0))
 
 
+# No halves of numbers, nor their bits as integers: the last bit of a sine would become a great difference.
+VIEWED = {"float64": "complex128", "float32": "complex64", "complex128": "float64", "complex64": "float32", "int64": "float64",
+          "bool": "uint8"}  # fmt: skip
 VIEWS = [
     lambda L, x, y, a, b: x.t(),
     lambda L, x, y, a, b: x[a % (x.shape[0] + 1) : a % (x.shape[0] + 1) + 1 + b % 2],
@@ -73,6 +77,9 @@ VIEWS = [
     lambda L, x, y, a, b: x.unflatten(0, (1, -1)), lambda L, x, y, a, b: x.view(x.dtype),
     lambda L, x, y, a, b: x.reshape_as(y), lambda L, x, y, a, b: x.ravel(), lambda L, x, y, a, b: x.hsplit(1 + a % 2),
     lambda L, x, y, a, b: L.broadcast_to(x, y.shape), lambda L, x, y, a, b: x.data, lambda L, x, y, a, b: x.detach(),
+    lambda L, x, y, a, b: x.real, lambda L, x, y, a, b: x.imag, lambda L, x, y, a, b: L.view_as_real(x),
+    lambda L, x, y, a, b: L.view_as_complex(x), lambda L, x, y, a, b: x.view(getattr(L, VIEWED[str(x.dtype).rpartition(".")[2]])),
+    lambda L, x, y, a, b: x.unflatten(-1, ((-1, 1), (2, -1), (1, -1, 1))[a % 3]),
 ]  # fmt: skip
 WRITES = [
     lambda L, x, y, a, b: x.add_(y), lambda L, x, y, a, b: x.mul_(y), lambda L, x, y, a, b: x.copy_(y),
@@ -89,6 +96,9 @@ WRITES = [
     lambda L, x, y, a, b: x.index_add_(0, L.tensor([0] * min(x.dim(), 1)), y[:1]), lambda L, x, y, a, b: x.lerp_(y, 0.25),
     lambda L, x, y, a, b: x.__iadd__(y), lambda L, x, y, a, b: x.__imul__(3), lambda L, x, y, a, b: x.diagonal().add_(1),
     lambda L, x, y, a, b: x.flatten().mul_(2), lambda L, x, y, a, b: x.__setitem__(y > 0, 1.0),
+    lambda L, x, y, a, b: x.real.mul_(y.real), lambda L, x, y, a, b: x.imag.add_(y.real), lambda L, x, y, a, b: x.mul_(1 + 2j),
+    lambda L, x, y, a, b: L.view_as_real(x).sin_(), lambda L, x, y, a, b: setattr(x, "imag", y), lambda L, x, y, a, b: x.exp_(),
+    lambda L, x, y, a, b: setattr(x, "real", y.real), lambda L, x, y, a, b: x.__setitem__(Ellipsis, 1 - 1j),
 ]  # fmt: skip
 FUNCTIONS = [
     lambda L, x, y, a, b: x * y, lambda L, x, y, a, b: x + y, lambda L, x, y, a, b: x.clone(), lambda L, x, y, a, b: x * 2,
@@ -102,6 +112,9 @@ FUNCTIONS = [
     lambda L, x, y, a, b: x.cumsum(0),
     lambda L, x, y, a, b: x.contiguous()[L.tensor([0, 0][: x.numel()], dtype=L.int64)], lambda L, x, y, a, b: x.flip(0),
     lambda L, x, y, a, b: L.zeros_like(x), lambda L, x, y, a, b: x.new_ones(2, 3),
+    lambda L, x, y, a, b: x.abs(), lambda L, x, y, a, b: x.conj().resolve_conj() * y, lambda L, x, y, a, b: L.complex(x, x.cos()),
+    lambda L, x, y, a, b: x * (0.5 - 1j), lambda L, x, y, a, b: x.clone().contiguous().angle(), lambda L, x, y, a, b: x.to(L.complex128),
+    lambda L, x, y, a, b: L.view_as_complex(L.stack([x, x * 2], -1)),
 ]  # fmt: skip
 
 
@@ -118,19 +131,23 @@ def _hook(L: Any, x: Any, y: Any, a: int, b: int, seen: list) -> Any:
         handle.remove()
 
 
+def _real(L: Any, x: Any) -> Any:
+    return L.view_as_real(x) if x.is_complex() else x
+
+
 def _backward(L: Any, x: Any, y: Any, a: int, b: int, seen: list) -> Any:
-    x.sum().backward(retain_graph=a % 2 == 0)
+    _real(L, x).sum().backward(retain_graph=a % 2 == 0)
 
 
 def _backward_with_graph(L: Any, x: Any, y: Any, a: int, b: int, seen: list) -> Any:
-    (x * x).sum().backward(create_graph=True)
+    _real(L, x * x).sum().backward(create_graph=True)
 
 
 def _twice(L: Any, x: Any, y: Any, a: int, b: int, seen: list) -> Any:
-    (first,) = L.autograd.grad((x * x * 0.5 + x.sin()).sum(), y, create_graph=True, allow_unused=a % 2 == 0)
+    (first,) = L.autograd.grad(_real(L, x * x * 0.5 + x.sin()).sum(), y, create_graph=True, allow_unused=a % 2 == 0)
     if first is not None:
         seen.append(plain(first))
-        found = L.autograd.grad(first.sum(), y, allow_unused=True, retain_graph=b % 2 == 0)[0]
+        found = L.autograd.grad(_real(L, first).sum(), y, allow_unused=True, retain_graph=b % 2 == 0)[0]
         seen.append(None if found is None else plain(found))
 
 
@@ -194,11 +211,11 @@ def undefined(tensors: list, instruction: tuple) -> bool:
     name = instruction[1] % len(WRITES)
     if name in _LAID_OUT_ANEW and instruction[6] == 0:
         return True  # a leaf would take gradients of its former shape
-    if y.requires_grad and not x.is_floating_point():
+    if y.requires_grad and not (x.is_floating_point() or x.is_complex()):
         return True  # PyTorch gives an integer tensor a history
     if repeats_itself(x) or (0 in x.stride() and (name in (15, 25) or x is y)):
         return True  # repeated elements, which PyTorch only warns of in these
-    if y.is_floating_point() and not x.is_floating_point() and not y.abs().lt(1e9).all():
+    if y.is_floating_point() and not x.is_floating_point() and not _asked(lambda: bool(y.abs().lt(1e9).all())):
         return True  # no value of the integer dtype
     if name in (25, 26) and (not x.numel() or x.dim() != y.dim()):
         return True  # an index of nothing: whether it is looked at depends on PyTorch's path
@@ -209,8 +226,8 @@ def undefined(tensors: list, instruction: tuple) -> bool:
     return shares_memory(x, y) and not exactly and not ordered
 
 
-_SETS = (9, 10, 11, 32)
-_PARTIAL = (25, 26, 30)
+_SETS = (9, 10, 11, 32, 37, 39, 40)
+_PARTIAL = (25, 26, 30, 33, 34)
 _LAID_OUT_ANEW = (21, 22, 23, 24)
 
 
@@ -237,10 +254,16 @@ def facts(x: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _parts(x: Any) -> np.ndarray:
+    """Every number as its two parts: NaN in one says nothing of the other."""
+    array = np.array(x, dtype=complex)
+    return np.stack([array.real, array.imag])
+
+
 def close(a: Any, b: Any, single: bool, where: str) -> None:
     """Two nested lists of numbers, or logs of them."""
     tolerance = dict(rtol=1e-4, atol=1e-5) if single else dict(rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(np.array(a, dtype=float), np.array(b, dtype=float), err_msg=where, **tolerance)
+    np.testing.assert_allclose(_parts(a), _parts(b), err_msg=where, **tolerance)
 
 
 def check(ours: list, theirs: list, where: str, single: bool) -> None:
@@ -259,7 +282,7 @@ def check(ours: list, theirs: list, where: str, single: bool) -> None:
 
 # What PyTorch's backward cannot follow, by words of its message: ours may go on.
 UNABLE = ("detached in-place", "refers to a single memory location", "moved into the graph interior", "INTERNAL ASSERT",
-          "returned an invalid gradient")  # fmt: skip
+          "returned an invalid gradient", "isFloatingType(grad.scalar_type())", "last dimension with stride 1")  # fmt: skip
 
 
 def total(tensors: list) -> Any:
@@ -267,6 +290,7 @@ def total(tensors: list) -> Any:
     result = None
     for k, x in enumerate(tensors):
         if x.requires_grad:
+            x = _real(torch if isinstance(x, torch.Tensor) else ts, x)
             term = (x * x * (0.5 + k)).sum() + x.sum() * (1.0 + k)
             result = term if result is None else result + term
     return result
@@ -297,7 +321,7 @@ def run(program: tuple) -> None:
             b = perform(torch, theirs, instruction, seen_theirs)
             if b[0] == "error" and any(words in b[2] for words in UNABLE):
                 return
-            single = single or any(x.dtype is torch.float32 for x in theirs)
+            single = single or any(x.dtype in (torch.float32, torch.complex64) for x in theirs)
             a = perform(ts, ours, instruction, seen_ours)
             if a[0] == b[0] == "error" and {a[1], b[1]} == {RuntimeError, NotImplementedError}:
                 if "not implemented for" in a[2] + b[2]:  # a dtype that a kernel lacks, and another fault: either class
@@ -334,6 +358,6 @@ def _same_log(left: Any, right: Any, single: bool, where: str) -> None:
 def draw(random: Any) -> tuple:
     """A program from a `random.Random`."""
     number = lambda n: random.randrange(n)  # noqa: E731
-    leaves = [(number(12), number(6), number(3)) for _ in range(2 + number(2))]
-    steps = [(number(9), number(60), number(12), number(12), number(6), number(6), number(6)) for _ in range(3 + number(8))]
+    leaves = [(number(12), number(len(DTYPES)), number(3)) for _ in range(2 + number(2))]
+    steps = [(number(9), number(240), number(12), number(12), number(6), number(6), number(6)) for _ in range(3 + number(8))]
     return leaves, steps

@@ -215,7 +215,7 @@ class Function:
         if separate:
             args = _with_defaults(cls.forward, args, kwargs)
         elif kwargs:
-            raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments")
+            args = _in_order(cls, args, kwargs)
         if modes.tracer is not None:
             found = modes.tracer.call_function(cls, args)
             if found is not NotImplemented:
@@ -276,6 +276,18 @@ def _with_defaults(function: Callable, args: tuple, kwargs: dict) -> tuple:
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.args
+
+
+def _in_order(cls: type[Function], args: tuple, kwargs: dict) -> tuple:
+    """The arguments given, by the names after `ctx` in `forward`'s signature; those before the last given may not be left out."""
+    bound = inspect.signature(cls.forward).bind(None, *args, **kwargs)
+    if bound.kwargs:
+        missing = next((name for name in bound.signature.parameters if name not in bound.arguments), next(iter(bound.kwargs)))
+        raise TypeError(
+            f"{cls.__name__}.forward() missing required argument: '{missing}': arguments given by keyword to "
+            f"{cls.__name__}.apply() leave none out before them, and are none that forward takes by keyword only"
+        )
+    return bound.args[1:]
 
 
 def _wrap_outputs(node: FunctionNode, tensors: list[Tensor], raw: tuple, recorded: bool) -> tuple:

@@ -5,7 +5,7 @@ import typing as _typing
 from types import ModuleType as _ModuleType
 
 from tensorsmith.core.missing import missing as _missing
-from tensorsmith.nn import functional as functional, init as init
+from tensorsmith.nn import functional as functional, init as init, modules as modules
 from tensorsmith.nn.activations import (
     CELU,
     ELU,
@@ -152,7 +152,7 @@ __all__ = [
     "Softsign", "SyncBatchNorm", "Tanh", "Tanhshrink", "Threshold", "Transformer", "TransformerDecoder",
     "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "TripletMarginLoss",
     "TripletMarginWithDistanceLoss", "Unflatten", "UninitializedBuffer", "UninitializedParameter", "functional",
-    "init", "utils",
+    "init", "modules", "utils",
 ]  # fmt: skip
 
 if not _typing.TYPE_CHECKING:

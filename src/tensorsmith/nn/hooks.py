@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks
 from tensorsmith.eager.operator import Operator
+from tensorsmith.nn import global_hooks
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -18,7 +21,7 @@ class ModuleHooks:
     """The hooks of one module, by kind. Hooks of `forward*` come with whether they take keyword arguments."""
 
     __slots__ = (
-        "forward_pre", "forward", "backward_pre", "backward", "state_pre", "state_post", "load_pre", "load_post",
+        "forward_pre", "forward", "backward_pre", "backward", "legacy", "state_pre", "state_post", "load_pre", "load_post",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -26,6 +29,7 @@ class ModuleHooks:
         self.forward: dict[int, tuple[Callable, bool, bool]] = new_hooks()  # hook, with kwargs, always called
         self.backward_pre: dict[int, Callable] = new_hooks()
         self.backward: dict[int, Callable] = new_hooks()
+        self.legacy: dict[int, Callable] = new_hooks()  # of register_backward_hook
         self.state_pre: dict[int, Callable] = new_hooks()
         self.state_post: dict[int, Callable] = new_hooks()
         self.load_pre: dict[int, Callable] = new_hooks()
@@ -51,12 +55,17 @@ def register(hooks: dict[int, Any], hook: Any, prepend: bool = False) -> Removab
     return handle
 
 
-def call_with_hooks(module: Module, hooks: ModuleHooks, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """`module.forward(*args, **kwargs)` between the module's hooks."""
+_NONE = ModuleHooks()
+
+
+def call_with_hooks(module: Module, hooks: ModuleHooks | None, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`module.forward(*args, **kwargs)` between the hooks common to all modules and the module's own."""
+    if hooks is None:
+        hooks = _NONE
     called: set[int] = set()
     result = None
     try:
-        for hook, with_kwargs in list(hooks.forward_pre.values()):
+        for hook, with_kwargs in [*(h for _, h in global_hooks.calls("forward_pre")), *hooks.forward_pre.values()]:
             if with_kwargs:
                 changed = hook(module, args, kwargs)
                 if changed is not None:
@@ -70,21 +79,54 @@ def call_with_hooks(module: Module, hooks: ModuleHooks, args: tuple, kwargs: dic
                 changed = hook(module, args)
                 if changed is not None:
                     args = changed if isinstance(changed, tuple) else (changed,)
-        backward = _BackwardHooks(module, hooks) if hooks.backward or hooks.backward_pre else None
-        if backward is not None:
+        backward = _BackwardHooks(
+            module,
+            [*(h[0] for _, h in global_hooks.calls("backward")), *hooks.backward.values()],
+            [*(h[0] for _, h in global_hooks.calls("backward_pre")), *hooks.backward_pre.values()],
+        )
+        if backward.hooks or backward.pre_hooks:
             args = backward.watch_inputs(args)
         result = module.forward(*args, **kwargs)
-        for number, (hook, with_kwargs, _) in list(hooks.forward.items()):
+        for number, (hook, with_kwargs, _) in _after(hooks):
             called.add(number)
             changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             if changed is not None:
                 result = changed
-        return result if backward is None else backward.watch_outputs(result)
+        if backward.hooks or backward.pre_hooks:
+            result = backward.watch_outputs(result)
+        legacy = [*(h[0] for _, h in global_hooks.calls("legacy")), *hooks.legacy.values()]
+        if legacy:
+            _watch_last_node(module, legacy, result)
+        return result
     except Exception:
-        for number, (hook, with_kwargs, always) in list(hooks.forward.items()):
-            if always and number not in called:
+        for number, (hook, with_kwargs, always) in _after(hooks):
+            if not always or number in called:
+                continue
+            try:
                 hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
+            except Exception as error:
+                warnings.warn(
+                    "module forward hook with ``always_call=True`` raised an exception that was silenced as another error "
+                    f"was raised in forward: {error}",
+                    stacklevel=2,
+                )
         raise
+
+
+def _after(hooks: ModuleHooks) -> list[tuple[int, Any]]:
+    return [*global_hooks.calls("forward"), *hooks.forward.items()]
+
+
+def _watch_last_node(module: Module, hooks: list[Callable], result: Any) -> None:
+    """Hooks of the older form, at the operator that made the (first) output."""
+    while not isinstance(result, Tensor):
+        found = result.values() if isinstance(result, dict) else result
+        result = next(v for v in found if isinstance(v, Tensor) or not isinstance(result, dict))
+    node = result.grad_fn
+    if node is None:
+        return
+    for hook in hooks:
+        node.register_hook(functools.partial(hook, module))
 
 
 # All tensors go through one node, so that the gradients of all arrive together.
@@ -99,10 +141,10 @@ class _BackwardHooks:
     at the outputs, with grad_input of None.
     """
 
-    def __init__(self, module: Module, hooks: ModuleHooks) -> None:
+    def __init__(self, module: Module, hooks: list[Callable], pre_hooks: list[Callable]) -> None:
         self.module = module
-        self.hooks = list(hooks.backward.values())
-        self.pre_hooks = list(hooks.backward_pre.values())
+        self.hooks = hooks
+        self.pre_hooks = pre_hooks
         self.grad_output: tuple[Tensor | None, ...] | None = None
         self.places: list[int] = []
         self.count = 0

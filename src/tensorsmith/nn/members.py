@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tensorsmith.nn.global_hooks import registered
 from tensorsmith.nn.parameter import Buffer, Parameter
 from tensorsmith.tensor.tensor import Tensor
 
@@ -68,14 +69,14 @@ class Members:
         elif isinstance(value, Members):
             self._need_tables("module")
             self._forget(name, "_modules")
-            own["_modules"][name] = value
+            own["_modules"][name] = registered("module", self, name, value)
         elif name in own.get("_modules", ()):
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{_type_name(value)}' as child module '{name}' "
                     "(tensorsmith.nn.Module or None expected)"
                 )
-            own["_modules"][name] = None
+            own["_modules"][name] = registered("module", self, name, None)
         elif isinstance(value, Buffer):
             self._need_tables("buffers")
             self._forget(name, "_buffers")
@@ -86,7 +87,7 @@ class Members:
                     f"cannot assign '{_type_name(value)}' as buffer '{name}' "
                     "(tensorsmith.nn.Buffer, tensorsmith.Tensor or None expected)"
                 )
-            own["_buffers"][name] = value
+            own["_buffers"][name] = registered("buffer", self, name, value)
         else:
             object.__setattr__(self, name, value)
 
@@ -140,6 +141,7 @@ class Members:
                     "created explicitly. "
                     f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
                 )
+            param = registered("parameter", self, name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -150,7 +152,7 @@ class Members:
             raise TypeError(
                 f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' (tensorsmith Tensor or None required)"
             )
-        self._buffers[name] = tensor
+        self._buffers[name] = registered("buffer", self, name, tensor)
         if persistent:
             self._non_persistent_buffers.discard(name)
         else:
@@ -162,7 +164,7 @@ class Members:
             raise TypeError(f"{_type_name(module)} is not a Module subclass")
         self._need_tables("module")
         self._check_name("module", name, self._modules)
-        self._modules[name] = module
+        self._modules[name] = registered("module", self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Alias of `add_module`."""
@@ -259,6 +261,24 @@ class Members:
             if not isinstance(module, Members):
                 raise AttributeError(f"`{part}` is not an nn.Module")
         return module
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module in place of the one of a dotted name; strict: there must be one.
+
+        Raises ValueError for an empty name or what is no module, AttributeError where the way there, or what is there, is no
+        module.
+        """
+        if target == "":
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Members):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{type(parent).__name__} has no attribute `{name}`")
+        if not isinstance(getattr(parent, name, module), Members):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter of a dotted name. AttributeError where there is none."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from tensorsmith.autograd.hooks import RemovableHandle
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
+from tensorsmith.nn.global_hooks import CALLS
 from tensorsmith.nn.hooks import ModuleHooks, call_with_hooks, register
 from tensorsmith.nn.members import Members
 from tensorsmith.nn.state import IncompatibleKeys, load_state, save_state
@@ -46,7 +47,7 @@ class Module(Members):
         if modes.tracer is not None:
             modes.tracer.note_module(self)
         hooks = self._hooks
-        if hooks is None:
+        if hooks is None and not CALLS:
             return self.forward(*args, **kwargs)
         return call_with_hooks(self, hooks, args, kwargs)
 
@@ -143,6 +144,11 @@ class Module(Members):
         """Every parameter and buffer in a dtype."""
         return self._apply(lambda t: t.to(dst_type))
 
+    def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
+        """New memory, with any values, for every parameter and buffer."""
+        destination((), None, device)
+        return self._apply(lambda t: t.new_empty(t.layout.shape), recurse)
+
     def cpu(self: T) -> T:
         """On the CPU, where every tensor is."""
         return self
@@ -211,9 +217,24 @@ class Module(Members):
         """`hook(module, grad_input, grad_output)` when the gradients of the module's inputs are known.
 
         The gradients are tuples with one entry a positional argument and one an output, None for what is no tensor;
-        a tuple it returns replaces grad_input.
+        a tuple it returns replaces grad_input. Raises RuntimeError beside `register_backward_hook`.
         """
+        self._one_kind_only("legacy")
         return register(self._ensure_hooks().backward, hook, prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """The older form, at the last operator of the module: grad_input is what that operator's operands get.
+
+        Raises RuntimeError beside `register_full_backward_hook`, which is the one to use.
+        """
+        self._one_kind_only("backward")
+        return register(self._ensure_hooks().legacy, hook)
+
+    def _one_kind_only(self, other: str) -> None:
+        if getattr(self._ensure_hooks(), other):
+            raise RuntimeError(
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of them."
+            )
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """`hook(module, grad_output)` before the backward of the module; what it returns replaces grad_output."""

@@ -50,14 +50,14 @@ def cast_array(array: np.ndarray, dtype: DType) -> np.ndarray:
 def check_fits(name: str, value: bool | int | float | complex, dtype: DType) -> None:
     """Refuse a Python number that an integer dtype cannot hold; a negative int wraps around in an unsigned dtype.
 
-    A complex number fits where its imaginary part is 0 and its real part fits.
+    A complex number fits where its imaginary part is 0 and its real part fits; into bool, any.
 
     Raises RuntimeError, as PyTorch, and OverflowError for an int of more than 64 bits.
     """
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise OverflowError(f"{name}: the int {value} does not fit into 64 bits")
     if isinstance(value, complex):
-        if dtype.kind == "c":
+        if dtype.kind in "cb":
             return
         if value.imag != 0:
             raise RuntimeError(f"{name}: the complex value {value} cannot be converted to type {dtype.name} without overflow")

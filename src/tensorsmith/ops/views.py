@@ -72,7 +72,7 @@ def _as_dtype(x: Tensor, dtype: DType) -> Tensor:
             raise RuntimeError(
                 f"self.dim() cannot be 0 to view {layout.dtype.name} as {dtype.name} (different element sizes)"
             )
-        if strides[-1] != 1 and shape[-1] > 1:
+        if strides[-1] != 1:  # of one element too, as PyTorch
             raise RuntimeError(
                 f"self.stride(-1) must be 1 to view {layout.dtype.name} as {dtype.name} (different element sizes), but got "
                 f"{strides[-1]}"
