@@ -726,6 +726,8 @@ def is_conj(input: Tensor) -> builtins.bool:
     """False: conjugates are computed at once."""
 def is_floating_point(input: Any) -> builtins.bool:
     """Whether the dtype floats."""
+def is_inference(input: Tensor) -> builtins.bool:
+    """False: tensors made in `inference_mode` are ordinary ones, which may be saved and written over outside of it."""
 def is_neg(input: Tensor) -> builtins.bool:
     """False: negatives are computed at once."""
 def is_nonzero(input: Tensor) -> builtins.bool:

@@ -78,7 +78,8 @@ VIEWS = [
     lambda L, x, y, a, b: x.reshape_as(y), lambda L, x, y, a, b: x.ravel(), lambda L, x, y, a, b: x.hsplit(1 + a % 2),
     lambda L, x, y, a, b: L.broadcast_to(x, y.shape), lambda L, x, y, a, b: x.data, lambda L, x, y, a, b: x.detach(),
     lambda L, x, y, a, b: x.real, lambda L, x, y, a, b: x.imag, lambda L, x, y, a, b: L.view_as_real(x),
-    lambda L, x, y, a, b: L.view_as_complex(x), lambda L, x, y, a, b: x.view(getattr(L, VIEWED[str(x.dtype).rpartition(".")[2]])),
+    lambda L, x, y, a, b: L.view_as_complex(x),
+    lambda L, x, y, a, b: x.view(getattr(L, VIEWED[str(x.dtype).rpartition(".")[2]])),
     lambda L, x, y, a, b: x.unflatten(-1, ((-1, 1), (2, -1), (1, -1, 1))[a % 3]),
 ]  # fmt: skip
 WRITES = [
@@ -108,12 +109,13 @@ FUNCTIONS = [
     lambda L, x, y, a, b: L.cat([x, x]), lambda L, x, y, a, b: L.where(x > y, x, y), lambda L, x, y, a, b: x.sigmoid(),
     lambda L, x, y, a, b: x / (y * y + 1), lambda L, x, y, a, b: L.stack([x, x], -1), lambda L, x, y, a, b: x > y,
     lambda L, x, y, a, b: x.float(), lambda L, x, y, a, b: x.to(x.dtype), lambda L, x, y, a, b: x.relu(),
-    lambda L, x, y, a, b: x.detach().clone().requires_grad_(a % 2 == 0), lambda L, x, y, a, b: x.max(0)[0],
+    lambda L, x, y, a, b: x.detach().clone().requires_grad_(a % 2 == 0), lambda L, x, y, a, b: x[None].max(-1)[0][0],
     lambda L, x, y, a, b: x.cumsum(0),
     lambda L, x, y, a, b: x.contiguous()[L.tensor([0, 0][: x.numel()], dtype=L.int64)], lambda L, x, y, a, b: x.flip(0),
     lambda L, x, y, a, b: L.zeros_like(x), lambda L, x, y, a, b: x.new_ones(2, 3),
-    lambda L, x, y, a, b: x.abs(), lambda L, x, y, a, b: x.conj().resolve_conj() * y, lambda L, x, y, a, b: L.complex(x, x.cos()),
-    lambda L, x, y, a, b: x * (0.5 - 1j), lambda L, x, y, a, b: x.clone().contiguous().angle(), lambda L, x, y, a, b: x.to(L.complex128),
+    lambda L, x, y, a, b: x.abs(), lambda L, x, y, a, b: x.conj().resolve_conj() * y,
+    lambda L, x, y, a, b: L.complex(x, x.cos()), lambda L, x, y, a, b: x * (0.5 - 1j),
+    lambda L, x, y, a, b: x.clone().contiguous().angle(), lambda L, x, y, a, b: x.to(L.complex128),
     lambda L, x, y, a, b: L.view_as_complex(L.stack([x, x * 2], -1)),
 ]  # fmt: skip
 
@@ -213,7 +215,7 @@ def undefined(tensors: list, instruction: tuple) -> bool:
         return True  # a leaf would take gradients of its former shape
     if y.requires_grad and not (x.is_floating_point() or x.is_complex()):
         return True  # PyTorch gives an integer tensor a history
-    if repeats_itself(x) or (0 in x.stride() and (name in (15, 25) or x is y)):
+    if repeats_itself(x) or (0 in x.stride() and (name in (15, 25, 32) or x is y)):
         return True  # repeated elements, which PyTorch only warns of in these
     if y.is_floating_point() and not x.is_floating_point() and not _asked(lambda: bool(y.abs().lt(1e9).all())):
         return True  # no value of the integer dtype

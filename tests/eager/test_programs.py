@@ -59,6 +59,11 @@ FOUND = {
     "a write over memory that is read through .data": (
         [(0, 0, 0), (3, 0, 0)], [(0, 11, 1, 0, 0, 0, 0), (2, 38, 1, 0, 0, 0, 0), (7, 20, 0, 0, 0, 0, 0),
                                  (5, 12, 8, 7, 0, 0, 0)]),
+    "a complex number written over bool": ([(4, 5, 0), (0, 0, 0)], [(4, 40, 0, 0, 0, 0, 1)]),
+    "view(dtype) of one element between others": (
+        [(3, 6, 0), (0, 0, 0)], [(2, 9, 0, 0, 0, 0, 1), (2, 44, 2, 0, 0, 0, 1)]),
+    "nothing is freed where gradients go to nobody": (
+        [(10, 2, 2), (4, 3, 1)], [(1, 37, 0, 1, 1, 2, 0), (7, 7, 2, 2, 5, 4, 3), (8, 9, 3, 1, 5, 5, 5)]),
     "ravel copies, and views the copy": ([(2, 0, 0), (0, 0, 0)], [(2, 0, 0, 0, 0, 0, 0), (0, 35, 2, 0, 0, 0, 0)]),
 }  # fmt: skip
 

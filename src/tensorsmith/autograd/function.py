@@ -279,7 +279,7 @@ def _with_defaults(function: Callable, args: tuple, kwargs: dict) -> tuple:
 
 
 def _in_order(cls: type[Function], args: tuple, kwargs: dict) -> tuple:
-    """The arguments given, by the names after `ctx` in `forward`'s signature; those before the last given may not be left out."""
+    """The arguments given, in the order of `forward`'s after `ctx`; none before the last given may be left out."""
     bound = inspect.signature(cls.forward).bind(None, *args, **kwargs)
     if bound.kwargs:
         missing = next((name for name in bound.signature.parameters if name not in bound.arguments), next(iter(bound.kwargs)))

@@ -16,6 +16,7 @@ from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided, may_overlap_itself
 from tensorsmith.eager.fast import FAST, NUMBERS
 from tensorsmith.eager.operator import BackwardOperator, Program
+from tensorsmith.eager.saved_names import saved_attribute, saved_names
 from tensorsmith.ir.vjp import Saved
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
@@ -57,8 +58,14 @@ class OperatorNode(Node):
     def name(self) -> str:
         return self.program.name
 
+    def __getattr__(self, name: str) -> Any:
+        return saved_attribute(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *saved_names(self)])
+
     def release(self) -> None:
-        if self.saved:  # where nothing was saved, the graph may be walked again
+        if self.saved and any(self.edges):  # where nothing was saved, or for nobody, the graph may be walked again
             self.saved = None
 
     def apply(self, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

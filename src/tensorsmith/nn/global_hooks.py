@@ -91,5 +91,6 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Remova
 def _one_kind_only(other: str) -> None:
     if calls(other):
         raise RuntimeError(
-            "Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please use only one of them."
+            "Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please use only one of "
+            "them."
         )

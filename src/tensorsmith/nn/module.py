@@ -233,7 +233,8 @@ class Module(Members):
     def _one_kind_only(self, other: str) -> None:
         if getattr(self._ensure_hooks(), other):
             raise RuntimeError(
-                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of them."
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of "
+                "them."
             )
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:

@@ -119,6 +119,13 @@ def is_nonzero(input: Tensor) -> bool:  # noqa: A002
     return bool(host(input, "is_nonzero").reshape(()))
 
 
+@public("comparing", differentiable=False)
+def is_inference(input: Tensor) -> bool:  # noqa: A002
+    """False: tensors made in `inference_mode` are ordinary ones, which may be saved and written over outside of it."""
+    need_tensor("is_inference", input)
+    return False
+
+
 @public("comparing", method=False, differentiable=False)
 def result_type(tensor1: Any, tensor2: Any) -> Any:
     """The dtype that an arithmetic operator of the two has."""

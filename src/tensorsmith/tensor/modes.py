@@ -22,6 +22,7 @@ class _Modes(threading.local):
     check_nan: bool = True  # in anomaly mode: look for NaN
     saved_hooks: tuple = ()  # stack of (pack, unpack)
     saved_hooks_refused: str | None = None  # why no saved-tensor hooks may be entered now
+    multithreading: bool = True  # what the user set; a backward has one thread
     backwards: tuple = ()  # the backward calls that run in this thread, the innermost last (`autograd/engine.py`)
 
 
@@ -152,3 +153,25 @@ def is_inference_mode_enabled() -> bool:
 def is_grad_enabled() -> bool:
     """Whether operators on tracked tensors are recorded in this thread."""
     return modes.grad
+
+
+class set_multithreading_enabled:  # noqa: N801
+    """Accepted as PyTorch's: a backward runs in the thread that calls it, so there is nothing to switch.
+
+    `is_multithreading_enabled()` answers what was set, and a `with` puts it back.
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self._before = modes.multithreading
+        modes.multithreading = bool(mode)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        modes.multithreading = self._before
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` set, True at first."""
+    return modes.multithreading

@@ -598,6 +598,8 @@ class Tensor:
         """In int32; the tensor itself where it is that already."""
     def is_conj(self) -> builtins.bool:
         """False: conjugates are computed at once."""
+    def is_inference(self) -> builtins.bool:
+        """False: tensors made in `inference_mode` are ordinary ones, which may be saved and written over outside of it."""
     def is_neg(self) -> builtins.bool:
         """False: negatives are computed at once."""
     def is_nonzero(self) -> builtins.bool:
