@@ -37,6 +37,13 @@ from tensorsmith.core.dtypes import (
     uint32 as uint32,
     uint64 as uint64,
 )
+from tensorsmith.core.memory_format import (
+    MemoryFormat as memory_format,
+    channels_last as channels_last,
+    channels_last_3d as channels_last_3d,
+    contiguous_format as contiguous_format,
+    preserve_format as preserve_format,
+)
 from tensorsmith.func.vmap import vmap as vmap
 from tensorsmith.ops.creation import from_numpy as from_numpy
 from tensorsmith.ops.elementwise import elementwise as elementwise

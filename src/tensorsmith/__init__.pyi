@@ -8,6 +8,7 @@ from math import e as e, inf as inf, nan as nan, pi as pi
 from tensorsmith import autograd as autograd, func as func, nn as nn, optim as optim, scalar as scalar
 from tensorsmith.compile import compile as compile, explain as explain
 from tensorsmith.core.dtypes import DType as dtype, bfloat16 as bfloat16, bool_ as bool, complex64 as complex64, complex128 as complex128, finfo as finfo, float16 as float16, float32 as float32, float64 as float64, get_default_dtype as get_default_dtype, iinfo as iinfo, int8 as int8, int16 as int16, int32 as int32, int64 as int64, promote_types as promote_types, set_default_dtype as set_default_dtype, uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64
+from tensorsmith.core.memory_format import MemoryFormat as memory_format, channels_last as channels_last, channels_last_3d as channels_last_3d, contiguous_format as contiguous_format, preserve_format as preserve_format
 from tensorsmith.func.vmap import vmap as vmap
 from tensorsmith.ops.creation import from_numpy as from_numpy
 from tensorsmith.ops.elementwise import elementwise as elementwise
@@ -296,7 +297,7 @@ def clamp_min(input: Tensor, min: Any, *, out: Any = None) -> Tensor:
 def clip(input: Tensor, min: Any = None, max: Any = None, *, out: Any = None) -> Tensor:
     """Between bounds (numbers or tensors), either of which may be missing. The gradient is 1 on the bounds too."""
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
-    """A copy in new memory, in the same order of axes; gradients flow through."""
+    """A copy in new memory, in the same order of axes or in another memory format; gradients flow through."""
 def column_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the second axis; vectors become columns."""
 def combinations(input: Tensor, r: builtins.int = 2, with_replacement: builtins.bool = False) -> Tensor:
@@ -1236,7 +1237,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
 def rot90(input: Tensor, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
     """Turned by k quarters from the first towards the second of two axes."""
-def round(input: Tensor, *, decimals: builtins.int = 0, out: Any = None) -> Tensor:
+def round(input: Tensor, *, decimals: builtins.int | None = None, out: Any = None) -> Tensor:
     """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
 def row_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along the first axis; vectors become rows."""
@@ -1408,8 +1409,8 @@ def sum(
     out: Any = None,
 ) -> Tensor:
     """Sum over axes. Integers and bool add up in int64; `dtype` converts first. The sum of nothing is 0."""
-def swapaxes(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-    """Axes dim0 and dim1 exchanged."""
+def swapaxes(input: Tensor, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+    """Axes axis0 and axis1 exchanged; NumPy's name of `transpose`."""
 def swapdims(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Axes dim0 and dim1 exchanged."""
 def t(input: Tensor) -> Tensor:
@@ -1480,7 +1481,7 @@ def tril_indices(
     col: builtins.int,
     offset: builtins.int = 0,
     *,
-    dtype: DType = ...,
+    dtype: DType | None = None,
     device: Any = None,
     layout: Any = None,
 ) -> Tensor:
@@ -1492,7 +1493,7 @@ def triu_indices(
     col: builtins.int,
     offset: builtins.int = 0,
     *,
-    dtype: DType = ...,
+    dtype: DType | None = None,
     device: Any = None,
     layout: Any = None,
 ) -> Tensor:

@@ -93,7 +93,7 @@ def polygamma(n: int, input: Tensor, *, out: Any = None) -> Tensor:
     """The n-th derivative of digamma."""
 def psi(input: Tensor, *, out: Any = None) -> Tensor:
     """digamma(input): recurrence and asymptotic series, A&S 6.3"""
-def round(input: Tensor, *, decimals: int = 0, out: Any = None) -> Tensor:
+def round(input: Tensor, *, decimals: int | None = None, out: Any = None) -> Tensor:
     """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
 def scaled_modified_bessel_k0(x: Tensor, *, out: Any = None) -> Tensor:
     """exp(x) times the modified Bessel function of the second kind of order 0. float32 and float64; integers in the default dtype."""

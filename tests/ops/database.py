@@ -91,7 +91,9 @@ def carry(value: Any, memory: dict[Any, Any] | None = None) -> Any:
         return tuple(value)
     if isinstance(value, torch.device):
         return str(value)
-    if isinstance(value, torch.Generator | torch.layout | torch.memory_format):
+    if isinstance(value, torch.memory_format):
+        return getattr(ts, str(value).removeprefix("torch."))
+    if isinstance(value, torch.Generator | torch.layout):
         raise NotImplementedError(f"an argument of {type(value)}")
     if type(value) in (list, tuple):
         return type(value)(carry(each, memory) for each in value)

@@ -187,3 +187,15 @@ PART = st.one_of(st.integers(-3, 2), st.none(), st.just(Ellipsis), SLICE, POSITI
 def test_any_index(index: tuple[Any, ...]) -> None:
     assume(index.count(Ellipsis) < 2)
     agree(lambda L, x: x[built(index, L)], normal(3, 3, 3), strides=False)
+
+
+def test_a_second_ellipsis_is_taken_where_nothing_follows_it():
+    x = ts.arange(6).reshape(2, 3)
+    assert x[..., ...].tolist() == x.tolist() and x[0, ..., ...].tolist() == [0, 1, 2]
+    assert x[..., None, ...].shape == (2, 3, 1) and x[0, ..., 1, ...].item() == 1
+    for index in [(0, ..., ..., 0), (..., ..., 0), (..., ..., None, 0)]:
+        if index == (0, ..., ..., 0):  # nothing is left to skip
+            assert x[index].item() == 0
+            continue
+        with pytest.raises(IndexError, match="ellipsis"):
+            x[index]

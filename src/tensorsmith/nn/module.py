@@ -109,10 +109,13 @@ class Module(Members):
         Raises TypeError for a dtype that is not floating or complex.
         """
         dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+        form = kwargs.pop("memory_format", None)
         kwargs.pop("non_blocking", None)
         if kwargs:
             raise TypeError(f"to() got unexpected keyword arguments: {', '.join(kwargs)}")
         dtype = destination(args, dtype, device)
+        if form is not None:  # of images and their kernels
+            self._apply(lambda t: t.to(memory_format=form) if t.ndim in (4, 5) else t)
         if dtype is None:
             return self
         if dtype.kind not in "fc":

@@ -35,6 +35,7 @@ Files of no family:
     checks              what operators of networks refuse
     real_only           what is refused of complex numbers, by operator; loaded last
     inplace             `copy_`, `fill_`, `zero_`
+    memory_formats      copies that lie in memory as is asked for
     host_data           the array over a tensor; what nested Python data and its numbers stand for
     out                 how `out=` is checked and written
     numbers_allowed     which operators of two operands take Python numbers

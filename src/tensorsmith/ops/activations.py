@@ -10,17 +10,18 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.core.dtypes import bool_, finfo, float32, float64, type_name
+from tensorsmith.core.dtypes import bool_, finfo, float16, float32, float64, type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops import pointwise
-from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors
+from tensorsmith.ops.checks import axis_of, need_floating, need_floating_node, need_tensors, refuse
 from tensorsmith.ops.random import draw, uniform_graph, words_of
 from tensorsmith.ops.registry import TABLE, need_tensor, public
 from tensorsmith.scalar import composites, functions as f
+from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -311,7 +312,12 @@ def logsigmoid(input: Tensor) -> Tensor:  # noqa: A002
     return call(_logsigmoid_operator, (need_tensor("logsigmoid", input),), {})
 
 
-_tanhshrink_operator = Operator("tanhshrink", composites.tanhshrink, pointwise=True)
+def _tanhshrink(x: Node) -> Node:
+    pointwise.check_dtypes(Fn.SUB, (x, f.tanh(x)))
+    return composites.tanhshrink(x)
+
+
+_tanhshrink_operator = Operator("tanhshrink", _tanhshrink, pointwise=True)
 
 
 @_activation
@@ -465,6 +471,7 @@ def rrelu(
     need_floating("leaky_relu_cpu", input.dtype)
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
+    refuse("rrelu_with_noise_out_cpu", input.dtype, "", (float16,))
     key, offset = draw(input.layout.numel * words_of(input.dtype))
     result = call(_rrelu_operator, (input, key, offset), {"lower": float(lower), "upper": float(upper)})
     return input.copy_(result) if inplace else result

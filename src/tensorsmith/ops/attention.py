@@ -93,7 +93,8 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
         found = " ".join(f"{argument}.dim: {tensor.ndim}" for argument, tensor in tensors.items())
         raise RuntimeError(f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got {found} instead.")
     if query.dtype.kind != "f":
-        raise RuntimeError(f"{name}: expected scalar type Float but found {type_name(query.dtype)}")
+        error = NotImplementedError if query.dtype.is_complex else RuntimeError
+        raise error(f"{name}: expected scalar type Float but found {type_name(query.dtype)}")
     if mask is not None:
         need_tensor(name, mask, "attn_mask", 4)
         if causal:

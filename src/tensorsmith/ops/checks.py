@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, type_name
+from tensorsmith.core.dtypes import DType, bfloat16, float16, type_name
 from tensorsmith.ir.graph import Node
 from tensorsmith.tensor.tensor import Tensor
 
@@ -23,6 +23,15 @@ def need_floating(kernel: str, dtype: DType) -> None:
     """Refuse a dtype that is not floating point."""
     if not dtype.is_floating_point:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{type_name(dtype)}'")
+
+
+def refuse(kernel: str, dtype: DType, kinds: str, also: tuple[DType, ...] = ()) -> None:
+    """Refuse dtypes of some kinds, and some dtypes besides."""
+    if dtype.kind in kinds or dtype in also:
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{type_name(dtype)}'; convert the operands first")
+
+
+HALF = (float16, bfloat16)
 
 
 def need_floating_node(kernel: str, x: Node) -> Node:
@@ -56,4 +65,6 @@ def need_tensors(operator: str, **operands: Any) -> None:
             )
 
 
-__all__ = ["axis_of", "c_name", "need_floating", "need_floating_node", "need_tensors", "refuse_complex", "type_name"]
+__all__ = [
+    "HALF", "axis_of", "c_name", "need_floating", "need_floating_node", "need_tensors", "refuse", "refuse_complex", "type_name",
+]  # fmt: skip

@@ -10,9 +10,11 @@ import numpy as np
 
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType, as_dtype
+from tensorsmith.core.memory_format import contiguous_format, format_of, preserve_format, suggested
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, check_device, from_numpy
+from tensorsmith.ops.memory_formats import copied_in
 from tensorsmith.ops.raw_keys import as_bool
 from tensorsmith.ops.registry import method, public
 from tensorsmith.tensor.modes import modes
@@ -31,13 +33,21 @@ contiguous_operator = Operator("contiguous", lambda x: _cast(x, x.dtype), fresh=
 
 @public("conversion")
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:  # noqa: A002
-    """A copy in new memory, in the same order of axes; gradients flow through."""
-    return clone_operator(input)
+    """A copy in new memory, in the same order of axes or in another memory format; gradients flow through."""
+    form = format_of("clone", memory_format)
+    return clone_operator(input) if form is preserve_format else copied_in(form, input)
 
 
 @method()
-def contiguous(self: Tensor, *, memory_format: Any = None) -> Tensor:
-    """The tensor itself where it is contiguous, else a row-major copy."""
+def contiguous(self: Tensor, *, memory_format: Any = contiguous_format) -> Tensor:
+    """The tensor itself where it is contiguous, else a row-major copy; the same of another memory format."""
+    if memory_format is not contiguous_format:
+        form = format_of("contiguous", memory_format, contiguous_format)
+        if self.is_contiguous(memory_format=form):
+            return self
+        if form is preserve_format:
+            raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+        return copied_in(form, self)
     return self if self.layout.contiguous else contiguous_operator(self)
 
 
@@ -78,6 +88,12 @@ def to(
 ) -> Tensor:  # fmt: skip
     """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(other)`; the tensor itself where nothing changes."""
     dtype = destination(args, dtype, device)
+    if memory_format is not None:
+        form = format_of("to", memory_format)
+        if form is not preserve_format:
+            lies = suggested(self.layout.shape, self.layout.strides) is form
+            same = lies and not copy and dtype in (None, self.layout.dtype)
+            return self if same else copied_in(form, self, dtype)
     if dtype is None or dtype is self.layout.dtype:
         return clone_operator(self) if copy else self
     if self.layout.dtype.is_complex and dtype.kind not in "cb":
@@ -86,7 +102,7 @@ def to(
 
 
 @method("type")
-def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, *, memory_format: Any = None) -> Any:
     """In a dtype; without one, the name of its type: "tensorsmith.FloatTensor". Such a name stands for its dtype too."""
     as_bool("type", non_blocking, "non_blocking")
     names = {f"tensorsmith.{dtypes.type_name(each)}Tensor": each for each in dtypes.ALL}
@@ -95,12 +111,12 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     found = names.get(dtype) if isinstance(dtype, str) else dtype
     if not isinstance(found, DType):
         raise ValueError(f"type(): expected a dtype or one of {', '.join(names)}, got {dtype!r}")
-    return to(self, found)
+    return to(self, found, memory_format=memory_format)
 
 
 def _shorthand(name: str, dtype: DType) -> None:
     def convert(self: Tensor, *, memory_format: Any = None) -> Tensor:
-        return to(self, dtype)
+        return to(self, dtype, memory_format=memory_format)
 
     convert.__name__ = convert.__qualname__ = name
     convert.__doc__ = f"In {dtype.name}; the tensor itself where it is that already."
@@ -122,9 +138,9 @@ def chalf(self: Tensor, memory_format: Any = None) -> Tensor:
 
 
 @method()
-def cpu(self: Tensor) -> Tensor:
+def cpu(self: Tensor, *, memory_format: Any = None) -> Tensor:
     """On the CPU, where every tensor is."""
-    return self
+    return self if memory_format is None else to(self, memory_format=memory_format)
 
 
 class _Exported:

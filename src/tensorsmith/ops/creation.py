@@ -12,10 +12,12 @@ import numpy as np
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType, as_dtype, from_numpy_dtype, get_default_dtype, int64, of_python_scalar
 from tensorsmith.core.layout import layout_of
+from tensorsmith.core.memory_format import format_of, format_strides, preserve_format
 from tensorsmith.eager.fast import FAST, remember
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.host_data import array_of, cast_array, from_python
 from tensorsmith.ops.raw_keys import as_int, find
 from tensorsmith.ops.registry import public
@@ -221,7 +223,9 @@ def empty(
 ) -> Tensor:  # fmt: skip
     """A tensor whose memory holds anything."""
     check_device(device)
-    return _finish(blank_tensor(dtype or get_default_dtype(), shape_of("empty", size)), requires_grad)
+    shape = shape_of("empty", size)
+    strides = None if memory_format is None else format_strides(format_of("empty", memory_format), shape)
+    return _finish(blank_tensor(dtype or get_default_dtype(), shape, strides), requires_grad)
 
 
 @public("creation", method=False)
@@ -252,7 +256,7 @@ def _like(name: str, value: Any) -> None:
         memory_format: Any = None,
     ) -> Tensor:  # fmt: skip
         check_device(device)
-        strides = _like_strides(input)
+        strides = like_strides(input, name, memory_format)
         result = blank_tensor(dtype or input.dtype, input.layout.shape, strides, input)
         return _finish(result if value is None else _filled(result, value), requires_grad)
 
@@ -262,9 +266,12 @@ def _like(name: str, value: Any) -> None:
     public("creation", method=False)(function)
 
 
-def _like_strides(source: Tensor) -> tuple[int, ...]:
+def like_strides(source: Tensor, operator: str = "", memory_format: Any = None) -> tuple[int, ...]:
+    """Strides of what is made like a tensor: in its order of axes without gaps, or in a memory format."""
     from tensorsmith.eager.entries import elementwise_strides
 
+    if memory_format is not None and (form := format_of(operator, memory_format)) is not preserve_format:
+        return format_strides(form, source.layout.shape)
     return elementwise_strides(source.layout.shape, [source.layout])
 
 
@@ -279,7 +286,7 @@ def full_like(
 ) -> Tensor:  # fmt: skip
     """A tensor like another, filled with one value."""
     check_device(device)
-    result = blank_tensor(dtype or input.dtype, input.layout.shape, _like_strides(input), input)
+    result = blank_tensor(dtype or input.dtype, input.layout.shape, like_strides(input, "full_like", memory_format), input)
     return _finish(_filled(result, fill_value), requires_grad)
 
 
@@ -327,16 +334,13 @@ def arange(
         length = max(-(-(end - start) // step), 0)
     else:
         length = max(math.ceil((end - start) / step), 0)
-    if dtype.kind in "iub":
-        start, step = int(start), int(step)
-        if step == 0:
-            raise ValueError(f"arange(): step must be nonzero, and is 0 as {dtype.name}")
+    if dtype.kind in "bc":
+        why = "complex numbers have no order" if dtype.kind == "c" else "convert the result"
+        raise NotImplementedError(f"\"arange_cpu\" not implemented for '{dtypes.type_name(dtype)}': {why}")
+    if dtype.kind in "iu":
+        start, step = int(start), int(step)  # a step of 0 repeats the start, as in PyTorch
     else:
         start, step = float(start), float(step)
-    if dtype.kind == "c":
-        raise NotImplementedError(
-            f"\"arange_cpu\" not implemented for '{dtypes.type_name(dtype)}': complex numbers have no order"
-        )
     result = _arange_operator(start, step, length=length, dtype=dtype)
     return _finish(result, requires_grad)
 
@@ -372,6 +376,8 @@ def linspace(
     steps = as_int("linspace", steps, "steps")
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
+    if dtype is not None:
+        refuse("linspace_cpu", dtype, "b")
     first, last = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
     given_complex = isinstance(first, complex) or isinstance(last, complex)
     dtype = dtype or (of_python_scalar(0j) if given_complex else get_default_dtype())

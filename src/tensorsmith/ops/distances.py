@@ -182,7 +182,8 @@ _euclidean_operator = Operator("pairwise_distance", _euclidean, _euclidean_gradi
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last axis; the operands broadcast."""
     need_tensors("pairwise_distance", x1=x1, x2=x2)
-    if p == 2 and max(x1.ndim, x2.ndim) and not (x1.is_complex() or x2.is_complex()):
+    floats = x1.is_floating_point() or x2.is_floating_point()
+    if p == 2 and max(x1.ndim, x2.ndim) and floats and not (x1.is_complex() or x2.is_complex()):
         return call(_euclidean_operator, (x1, x2), {"eps": float(eps), "keepdim": as_bool("pairwise_distance", keepdim)})
     return vector_norm_of(x1 - x2 + eps, float(p), -1, keepdim, None)
 

@@ -16,6 +16,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.checks import refuse_complex
 from tensorsmith.ops.random import bits, draw
 from tensorsmith.ops.registry import TABLE, need_tensor, public
 from tensorsmith.scalar import functions as f
@@ -69,6 +70,7 @@ def _run(
 ) -> Tensor:
     if not training or p == 0.0 or not x.numel():
         return x
+    refuse_complex("bernoulli_scalar_cpu_", x)
     if channels and x.ndim < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     shape = x.layout.shape

@@ -137,8 +137,10 @@ def _items(index: Any, ndim: int) -> list[Any]:
     if used > ndim:
         raise IndexError(f"too many indices for tensor of dimension {ndim}")
     places = [i for i, v in enumerate(items) if v is Ellipsis]
-    if len(places) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
+    if len(places) > 1:  # PyTorch skips as many axes again, which only leads anywhere where nothing follows
+        if used < ndim and any(v is not Ellipsis for v in items[places[1] :]):
+            raise IndexError("an index can only have a single ellipsis ('...') where others follow")
+        items = [v for i, v in enumerate(items) if i not in places[1:]]
     if places:
         items[places[0] : places[0] + 1] = [slice(None)] * (ndim - used)
     return items

@@ -41,11 +41,11 @@ copy_operation = InplaceOperation(Operator("copy", _copy, _copy_gradient, pointw
 
 
 @method()
-def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
-    """Write `source` (a tensor, broadcast and converted, or a number) over this tensor."""
-    operand = as_operand(source)
+def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+    """Write `other` (a tensor, broadcast and converted, or a number) over this tensor."""
+    operand = as_operand(other)
     if operand is None:
-        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
     return copy_operation(self, operand)
 
 

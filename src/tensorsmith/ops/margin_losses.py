@@ -9,18 +9,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorsmith.core.dtypes import int64, type_name
+from tensorsmith.core.dtypes import get_default_dtype, int64, type_name
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.checks import need_floating, need_tensors
+from tensorsmith.ops.checks import HALF, need_floating, need_tensors, refuse
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.distances import pairwise_distance
 from tensorsmith.ops.loss_reduction import finish, reduction_mode
+from tensorsmith.ops.pointwise import check_dtypes
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import composites, functions as f
+from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -38,11 +40,23 @@ def _at_least_zero(x: Node) -> Node:
     return composites.clamp(x, min=0.0)
 
 
-def _terms(name: str, formula: Callable[..., Node]) -> Operator:
-    """A loss from the formula of its terms."""
+def _terms(name: str, formula: Callable[..., Node], first: Fn | None = None) -> Operator:
+    """A loss from the formula of its terms. `first` is done on the operands as they are, and may refuse their dtype."""
 
     def build_loss(*operands: Node, mode: str, **attrs: Any) -> Node:
-        return finish(formula(*_broadcast(*operands), **attrs), mode, build.promote(operands))
+        if first is not None:
+            check_dtypes(first, operands[:1] if first is Fn.NEG else operands[:2])
+        terms = formula(*_broadcast(*operands), **attrs)
+        dtype = build.promote(operands)
+        if dtype.kind in "iub":
+            if first is not Fn.NEG:
+                dtype = terms.dtype  # a margin makes floats of integers
+            elif mode == "mean":
+                raise RuntimeError(
+                    f"{name}: mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
+                    f"dtype. Got: {type_name(dtype)}"
+                )
+        return finish(terms, mode, dtype)
 
     return Operator(name, build_loss)
 
@@ -66,7 +80,7 @@ def soft_margin_loss(
     return _run(_soft_margin, {"input": input, "target": target}, (reduction, size_average, reduce))
 
 
-_ranking = _terms("margin_ranking_loss", lambda a, b, y, margin: _at_least_zero((b - a) * y + margin))
+_ranking = _terms("margin_ranking_loss", lambda a, b, y, margin: _at_least_zero((b - a) * y + margin), Fn.SUB)
 
 
 @_loss
@@ -90,7 +104,7 @@ def _hinge(x: Node, target: Node, margin: float) -> Node:
     return apart + build.where(f.ne(target, -1), x, 0)
 
 
-_hinge_operator = _terms("hinge_embedding_loss", _hinge)
+_hinge_operator = _terms("hinge_embedding_loss", _hinge, Fn.NEG)
 
 
 @_loss
@@ -105,6 +119,7 @@ def hinge_embedding_loss(
 
 def _cosine(a: Node, b: Node, target: Node, mode: str, margin: float) -> Node:
     dtype = build.promote([a, b])
+    dtype = dtype if dtype.kind in "fc" else get_default_dtype()
     first, second = _broadcast(a, b)
     axis = (target.ndim,)
     sizes = [build.reduce(n * n, "sum", axis) + 1e-12 for n in (first, second)]
@@ -190,7 +205,7 @@ def _poisson(x: Node, target: Node, log_input: bool, full: bool, eps: float) -> 
     return loss
 
 
-_poisson_operator = _terms("poisson_nll_loss", _poisson)
+_poisson_operator = _terms("poisson_nll_loss", _poisson, Fn.SUB)
 
 
 @_loss
@@ -289,6 +304,7 @@ def _matrix(x: Node) -> Node:
 
 def _multi_margin(x: Node, target: Node, *weight: Node, mode: str, p: int, margin: float) -> Node:
     need_floating("multi_margin_loss_cpu", x.dtype)
+    refuse("multi_margin_loss_cpu_kernel", x.dtype, "", HALF)
     rows = build.wide(_matrix(x))
     count, classes = rows.shape
     labels = build.reshape(build.cast(target, int64), (count, 1))
@@ -348,6 +364,7 @@ def multi_margin_loss(
 
 def _multilabel_margin(x: Node, target: Node, mode: str) -> Node:
     need_floating("multilabel_margin_loss_forward_out_frame", x.dtype)
+    refuse("multilabel_margin_loss_forward_out_frame", x.dtype, "", HALF)
     rows, labels = build.wide(_matrix(x)), _matrix(build.cast(target, int64))
     graph, (count, classes) = x.graph, rows.shape
     listed = build.cast(f.ge(labels, 0), int64)

@@ -18,6 +18,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.tensor.tensor import Tensor
 
@@ -48,6 +49,7 @@ def _rows_times(a: Node, b: Node) -> Node:
 
 def dot_product(a: Node, b: Node) -> Node:
     """Sum of products of two vectors."""
+    refuse("dot", a.dtype, "b")
     work = compute_dtype(a.dtype)
     return build.cast(build.reduce(build.cast(a, work) * build.cast(b, work), "sum", (0,)), a.dtype)
 

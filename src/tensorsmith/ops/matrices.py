@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorsmith.core.dtypes import DType, int64
+from tensorsmith.core.dtypes import DType, int64, type_name
 from tensorsmith.core.shapes import normalise_axes
-from tensorsmith.ops.moments import vector_norm_of
+from tensorsmith.ops.checks import HALF, refuse
+from tensorsmith.ops.moments import in_dtype, vector_norm_of
 from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.ops.reduction_steps import Dim
 from tensorsmith.ops.registry import need_tensor, public
@@ -50,8 +51,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 def _linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
     """The powers 1, x, ..., x**(N-1) of each element along a new last axis (N is the last extent by default)."""
-    if need_tensor("linalg.vander", x, "x").dtype.kind == "b":
-        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got Bool")
+    if need_tensor("linalg.vander", x, "x").dtype.kind == "b" or x.dtype in HALF:
+        raise RuntimeError(f"linalg.vander supports floating point, complex, and integer tensors, but got {type_name(x.dtype)}")
     count = (x.layout.shape[-1] if x.ndim else 1) if N is None else int(N)
     if count <= 1:
         raise RuntimeError("N must be greater than 1.")
@@ -61,7 +62,8 @@ def _linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
 
 def _vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis, the first conjugated; other axes broadcast."""
-    return (need_tensor("linalg.vecdot", x, "x").conj() * need_tensor("linalg.vecdot", y, "y", 2)).sum(dim)
+    check_matrix_dtype("linalg.vecdot", need_tensor("linalg.vecdot", x, "x"))
+    return (x.conj() * need_tensor("linalg.vecdot", y, "y", 2)).sum(dim)
 
 
 def _diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803
@@ -90,6 +92,7 @@ def cdist(
     for number, x in enumerate((need_tensor("cdist", x1, "x1"), need_tensor("cdist", x2, "x2", 2)), start=1):
         if x.dtype.kind != "f":
             raise RuntimeError(f"cdist only supports floating-point dtypes, X{number} got: {x.dtype.name}")
+        refuse("cdist", x.dtype, "", HALF)
         if x.ndim < 2:
             raise RuntimeError(f"cdist only supports at least 2D tensors, X{number} got: {x.ndim}D")
     if x1.layout.shape[-1] != x2.layout.shape[-1]:
@@ -132,7 +135,7 @@ def _matrix_norm(
         raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, axes))}")
     normalise_axes(axes, A.ndim)
     row, column = (a % A.ndim for a in axes)
-    x = A if dtype is None else A.to(dtype)
+    x = in_dtype("linalg.matrix_norm", A, dtype)
     if ord == "fro":
         return vector_norm_of(x, 2.0, (row, column), keepdim, None)
     if ord == "nuc":
@@ -140,7 +143,7 @@ def _matrix_norm(
     if isinstance(ord, str) or abs(ord) not in (1, 2, math.inf):
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     if abs(ord) == 2:
-        check_matrix_dtype("linalg.matrix_norm", x)
+        check_matrix_dtype("linalg.matrix_norm", x)  # refuses half precision
         values = svdvals_operator(x.movedim((row, column), (-2, -1)))
         found = _extreme(values, -1, ord > 0).squeeze(-1)
     else:

@@ -184,24 +184,28 @@ def _norm_vjp(inputs: Any, outputs: Any, grads: Any, axes: Axes, keepdim: bool, 
 norm_operator = Operator("vector_norm", _norm, vjp=_norm_vjp, node_name="LinalgVectorNorm")
 
 
+def in_dtype(name: str, x: Tensor, dtype: DType | None) -> Tensor:
+    """What a norm is taken of, in the dtype asked for; RuntimeError where that is narrower or of another kind."""
+    if x.dtype.kind not in "fc":
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {type_name(x.dtype)}")
+    if dtype is None or dtype is x.dtype:
+        return x
+    if dtype.kind not in "fc":
+        raise RuntimeError(f"{name}: dtype should be floating point or complex, but got {type_name(dtype)}")
+    if dtype.is_complex != x.dtype.is_complex:
+        what = "complex" if x.dtype.is_complex else "real"
+        raise RuntimeError(f"{name}: dtype should be {what} for {what} inputs, but got {type_name(dtype)}")
+    if promote_types(dtype, x.dtype) is not dtype:
+        raise RuntimeError(
+            f"{name}: the dtype of the input ({type_name(x.dtype)}) should be convertible without narrowing to "
+            f"the specified dtype ({type_name(dtype)})"
+        )
+    return x.to(dtype)  # type: ignore[attr-defined]
+
+
 def vector_norm_of(x: Tensor, order: float, dim: Dim, keepdim: bool, dtype: DType | None) -> Tensor:
     """(sum |x|^order)^(1/order) over axes; its limits for 0 and +-inf."""
-    if x.dtype.kind not in "fc":
-        raise RuntimeError(
-            f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {type_name(x.dtype)}"
-        )
-    if dtype is not None and dtype is not x.dtype:
-        if dtype.kind not in "fc":
-            raise RuntimeError(f"linalg.vector_norm: dtype should be floating point or complex, but got {type_name(dtype)}")
-        if dtype.is_complex != x.dtype.is_complex:
-            what = "complex" if x.dtype.is_complex else "real"
-            raise RuntimeError(f"linalg.vector_norm: dtype should be {what} for {what} inputs, but got {type_name(dtype)}")
-        if promote_types(dtype, x.dtype) is not dtype:
-            raise RuntimeError(
-                f"linalg.vector_norm: the dtype of the input ({type_name(x.dtype)}) should be convertible without narrowing to "
-                f"the specified dtype ({type_name(dtype)})"
-            )
-        x = x.to(dtype)
+    x = in_dtype("linalg.vector_norm", x, dtype)
     axes = normalised(x, dim)
     if count_of(x.layout.shape, axes) == 0 and (order < 0 or order == math.inf):
         raise RuntimeError(

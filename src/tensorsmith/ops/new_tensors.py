@@ -8,6 +8,7 @@ from typing import Any
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.ops import creation
+from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.conversion import clone
 from tensorsmith.ops.creation import check_device, shape_of
 from tensorsmith.ops.registry import TABLE, method, need_tensor, public
@@ -99,6 +100,7 @@ def logspace(
     check_device(device)
     of_complex = any(isinstance(v.item() if isinstance(v, Tensor) else v, complex) for v in (start, end, base))
     dtype = dtype or of_python_scalar(0j if of_complex else 0.0)
+    refuse("logspace_cpu", dtype, "b")
     if not of_complex:
         start, end = creation.bounds_of_steps(start, end, dtype)
     found = (base ** creation.linspace(start, end, steps, dtype=complex128 if of_complex else float64)).to(dtype)

@@ -10,6 +10,7 @@ from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.tensor.tensor import Tensor
@@ -93,6 +94,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             )
         if mode == "replicate" and not extent and (low or high):
             raise RuntimeError(f"replicate padding of dimension {axis} with size 0: there is nothing to repeat")
+    if mode != "circular":
+        kernel = "reflection" if mode == "reflect" else "replication"
+        refuse(f"{kernel}_pad{len(pad) // 2}d", input.layout.dtype, "b")
     cuts = tuple((min(low, 0), min(high, 0)) for low, high in widths)
     if any(cut != (0, 0) for cut in cuts):
         input = call(pad_operator, (input,), {"value": 0.0, "widths": cuts})  # noqa: A001

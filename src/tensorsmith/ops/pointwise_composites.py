@@ -146,16 +146,16 @@ _round_in_place = InplaceOperation(_round_operator)
 def _with_decimals() -> None:
     plain, plain_ = OPERATORS[Fn.ROUND], InplaceOperation(OPERATORS[Fn.ROUND])
 
-    def round_(input: Tensor, *, decimals: int = 0) -> Tensor:  # noqa: A002
+    def round_(input: Tensor, *, decimals: int | None = None) -> Tensor:  # noqa: A002
         """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
-        if decimals == 0:
+        if decimals is None:
             return call(plain, (need_tensor("round", input),), {})
         return call(_round_operator, (need_tensor("round", input),), {"decimals": int(decimals)})
 
     public("pointwise", name="round", out=True)(round_)
     inplace_method(
         "round",
-        lambda self, *, decimals=0: plain_(self) if not decimals else _round_in_place(self, decimals=int(decimals)),
+        lambda self, *, decimals=None: plain_(self) if decimals is None else _round_in_place(self, decimals=int(decimals)),
     )
 
 

@@ -72,11 +72,14 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 def _triangle(name: str, lower: bool) -> None:
     def function(
-        row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: Any = None, layout: Any = None
+        row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: Any = None, layout: Any = None
     ) -> Tensor:
         check_device(device)
+        dtype = dtype or int64
         if row < 0 or col < 0:
             raise RuntimeError(f"{'row' if row < 0 else 'col'} must be non-negative, got {min(row, col)}")
+        if dtype not in (int32, int64):
+            raise NotImplementedError(f"\"{name}\" not implemented for '{type_name(dtype)}'; dtype is int32 or int64")
         found = np.tril_indices(row, offset, col) if lower else np.triu_indices(row, offset, col)
         return copy_array(np.stack(found).astype(np.int64), dtype)
 

@@ -22,10 +22,12 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node, Primitive
+from tensorsmith.ops.checks import c_name, refuse
 from tensorsmith.ops.complex_numbers import view_as_complex, view_as_real
-from tensorsmith.ops.creation import accepts_out, array_of, check_device, copy_array, shape_of
+from tensorsmith.ops.creation import accepts_out, array_of, check_device, copy_array, like_strides, shape_of
 from tensorsmith.ops.index_steps import from_host
 from tensorsmith.ops.joining import cat
+from tensorsmith.ops.memory_formats import copied_with
 from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import Fn
@@ -304,9 +306,21 @@ def randint(
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if not isinstance(size, tuple | list):
         raise TypeError(f"randint(): argument 'size' must be tuple of ints, not {type(size).__name__}")
+    _check_bounds(low, high, dtype or int64)
     shape = shape_of("randint", (size,))
     key, offset = draw(math.prod(shape) * 2, generator)
     return _finish(_randint(key, offset, int(low), int(high), shape=shape, dtype=dtype or int64), requires_grad)
+
+
+def _check_bounds(low: int, high: int, dtype: DType) -> None:
+    """Refuse integers that the dtype does not hold."""
+    if dtype.kind == "f":
+        least, most = -dtypes.finfo(dtype).max, dtypes.finfo(dtype).max
+    else:
+        least, most = (0, 1) if dtype.kind == "b" else (dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max)
+    for words, value in (("from", low), ("to - 1", high - 1)):
+        if not least <= value <= most:
+            raise RuntimeError(f"{words} is out of bounds for {c_name(dtype)}: {value} is not in [{least}, {most}]")
 
 
 @public("random", method=False, kind="library", differentiable=False)
@@ -320,10 +334,20 @@ def randperm(
     n = as_int("randperm", n, "n")
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
+    if dtype is not None:
+        refuse("randperm", dtype, "bc")
+        if dtype.kind in "iu" and n - 1 > dtypes.iinfo(dtype).max:
+            raise RuntimeError(f"randperm: value {n - 1} cannot be converted to type {c_name(dtype)} without overflow")
     words = randint(0, 1 << 62, (n,), generator=generator)
     if words.layout.level is not None:  # an order for every example of a vmap
         return words.argsort(stable=True).to(dtype or int64)  # type: ignore[attr-defined]
     return copy_array(np.argsort(array_of(words), kind="stable").astype((dtype or int64).numpy))
+
+
+def _laid_like(made: Tensor, source: Tensor, name: str, memory_format: Any) -> Tensor:
+    """What was drawn, lying as another tensor does or in the format asked for."""
+    strides = like_strides(source, name, memory_format)
+    return made if strides == made.layout.strides else copied_with(made, strides)
 
 
 def _like(name: str, make: Any) -> None:
@@ -332,13 +356,8 @@ def _like(name: str, make: Any) -> None:
         memory_format: Any = None, generator: Generator | None = None,
     ) -> Tensor:  # fmt: skip
         source = need_tensor(name, input)
-        return make(
-            source.layout.shape,
-            dtype=dtype or source.dtype,
-            device=device,
-            requires_grad=requires_grad,
-            generator=generator,
-        )
+        made = make(source.layout.shape, dtype=dtype or source.dtype, device=device, generator=generator)
+        return _finish(_laid_like(made, source, name, memory_format), requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name.removesuffix('_like')}` with the shape and dtype of another tensor."
@@ -357,8 +376,8 @@ def randint_like(
     """Integers in [low, high) with the shape and dtype of another tensor."""
     if high is None:
         low, high = 0, low
-    return randint(low, high, input.layout.shape, dtype=dtype or input.dtype, device=device, generator=generator,
-                   requires_grad=requires_grad)  # fmt: skip
+    made = randint(low, high, input.layout.shape, dtype=dtype or input.dtype, device=device, generator=generator)
+    return _finish(_laid_like(made, input, "randint_like", memory_format), requires_grad)
 
 
 def _in_place(name: str, words: int, defaults: dict[str, float], check: Any = None) -> None:
@@ -448,6 +467,7 @@ inplace_method("random", random_)
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:  # noqa: A002
     """1 with the probability that `input` holds (or `p`), else 0."""
     source = need_tensor("bernoulli", input)
+    refuse("bernoulli_tensor_cpu_p_", source.dtype, "b")
     probability = source.detach() if p is None else p
     result = source.detach().clone()
     if modes.tracer is not None:  # a new tensor rather than a write: under vmap the draws may be one for every example
@@ -471,6 +491,8 @@ def normal(
         return _finish(sample * float(std) + float(mean), requires_grad)
     if not isinstance(std, Tensor) and std < 0.0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if isinstance(std, Tensor) and std.dtype.is_complex:
+        raise RuntimeError("normal expects standard deviation to be non-complex")
     if isinstance(std, Tensor) and std.layout.numel and float(array_of(std.detach()).min()) < 0.0:
         raise RuntimeError("normal expects all elements of std >= 0.0")
     shape = (mean * 0 + std * 0).layout.shape

@@ -14,6 +14,8 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 
 REAL_ONLY: dict[str, type[Exception]] = {
+    "amax": NotImplementedError,
+    "amin": NotImplementedError,
     "argmax": RuntimeError,
     "argmin": RuntimeError,
     "argsort": RuntimeError,
@@ -34,9 +36,12 @@ REAL_ONLY: dict[str, type[Exception]] = {
     "log_normal": NotImplementedError,
     "logaddexp2": NotImplementedError,
     "logit": NotImplementedError,
+    "kl_div": RuntimeError,
+    "max_whole": NotImplementedError,
     "maximum": RuntimeError,
     "median": NotImplementedError,
     "median_whole": NotImplementedError,
+    "min_whole": NotImplementedError,
     "minimum": RuntimeError,
     "nanmean": RuntimeError,
     "nansum": RuntimeError,

@@ -13,6 +13,7 @@ from tensorsmith.eager.dispatch import FAST
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.raw_keys import as_bool, as_int, exact, find, run
 from tensorsmith.ops.reduction_steps import (
     Axes,
@@ -126,6 +127,8 @@ def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
 @public("reductions", out=True)
 def nansum(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Sum over axes with NaN counted as 0."""
+    if dtype is not None and need_tensor("nansum", input).dtype.kind == "f":
+        refuse("nansum_cpu", dtype, "c")
     attrs = {"axes": normalised(need_tensor("nansum", input), dim), "keepdim": as_bool("nansum", keepdim), "dtype": dtype}
     return nansum_operator(input, **attrs)
 
@@ -135,6 +138,8 @@ def nanmean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DTy
     """Mean over axes of the values that are not NaN."""
     floating_only("nanmean", need_tensor("nanmean", input), None)
     floating_only("nanmean", input, dtype)
+    if dtype is not None:
+        refuse("nansum_cpu", dtype, "c")
     return nanmean_operator(input, axes=normalised(input, dim), keepdim=as_bool("nanmean", keepdim), dtype=dtype)
 
 

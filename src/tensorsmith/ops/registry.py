@@ -52,6 +52,9 @@ _ARGUMENT_NAMES: dict[str, dict[str, str]] = {
     "mm": {"other": "mat2"}, "bmm": {"other": "mat2"}, "mv": {"other": "vec"}, "dot": {"other": "tensor"},
     "linalg.norm": {"A": "input"}, "linalg.matrix_norm": {"A": "input"}, "scalar_tensor": {"value": "s"},
     "result_type": {"tensor1": "tensor", "tensor2": "other"}, "unsafe_split": {"split_size_or_sections": "split_size"},
+    "addmm_": {"first": "mat1", "second": "mat2"}, "addmv_": {"first": "mat", "second": "vec"},
+    "addr_": {"first": "vec1", "second": "vec2"}, "addbmm_": {"first": "batch1", "second": "batch2"},
+    "baddbmm_": {"first": "batch1", "second": "batch2"}, "heaviside_": {"other": "values"},
     "outer": {"other": "vec2"}, "heaviside": {"other": "values"}, "float_power": {"other": "exponent"},
     **dict.fromkeys(
         [f"special.{name}" for name in (
@@ -115,6 +118,8 @@ def inplace_method(name: str, function: Callable[..., Any]) -> None:
     found = TABLE.get(name)
     if found is not None:
         found.inplace = True
+    if name + "_" in _ARGUMENT_NAMES:
+        function = _with_arguments_called(function, _ARGUMENT_NAMES[name + "_"])
     setattr(Tensor, name + "_", function)
 
 

@@ -12,6 +12,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scan, scatter, zeros
 from tensorsmith.ir.graph import Node
 from tensorsmith.ir.rules import float_result
+from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.raw_keys import as_int, find, run
 from tensorsmith.ops.reduction_steps import ValuesIndices
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
@@ -21,6 +22,7 @@ from tensorsmith.tensor.tensor import Tensor
 def _running(kind: str) -> Any:
     def graph(x: Node, axis: int, dtype: DType | None) -> Node:
         result = dtype or (int64 if x.dtype.kind in "biu" else x.dtype)
+        refuse(f"cum{kind}_out_cpu", result, "b")
         x = build.cast(x, result)
         return scan(x, kind, axis) if x.ndim else x
 

@@ -13,6 +13,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.gradients import scatter
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ir.library_gradients import products_of_the_others
+from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.gathering import checked_sizes, guarded, index_dtype, lifted
 from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
@@ -107,6 +108,8 @@ def _prepared(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, incl
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     if reduce not in REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    if reduce == "mean":
+        refuse("scatter_gather_tensor_cpu_reduce_mean", x.dtype, "b")
     checked_sizes("scatter_reduce", x, axis, index_dtype("scatter_reduce", index, True), src, False)
     return {"axis": axis, "reduce": reduce, "include_self": bool(include_self)}
 
@@ -174,12 +177,19 @@ def index_reduce(
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
     positions = _spread(need_tensor("index_reduce", input), dim, index, source)
+    refuse("index_func_", input.dtype, "bc")
     return scatter_reduce(input, dim, positions, source, reduce, include_self=include_self)
+
+
+def _index_reduce_in_place(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """`index_reduce` written over the tensor."""
+    refuse("index_func_", self.dtype, "bc")
+    return scatter_reduce_(self, dim, _spread(self, dim, index, source), source, reduce, include_self=include_self)
 
 
 inplace_method(
     "index_reduce",
-    lambda self, dim, index, source, reduce, *, include_self=True: scatter_reduce_(
-        self, dim, _spread(self, dim, index, source), source, reduce, include_self=include_self
-    ),
+    _index_reduce_in_place,
 )

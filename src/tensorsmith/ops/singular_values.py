@@ -59,7 +59,7 @@ def check_matrix_dtype(name: str, x: Tensor) -> None:
     if x.dtype.kind not in "fc":
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {type_name(x.dtype)}")
     if x.dtype.is_half:
-        raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {type_name(x.dtype)}")
+        raise NotImplementedError(f"{name}: Low precision dtypes not supported. Got {type_name(x.dtype)}")
 
 
 @public("matmul", name="svdvals", namespace="linalg", method=False, kind="library", out=True)

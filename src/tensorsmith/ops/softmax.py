@@ -18,9 +18,11 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import axis_of, need_floating
+from tensorsmith.ops.pointwise import check_dtypes
 from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.scalar import functions as f
+from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -78,6 +80,7 @@ def _log_softmax_gradient(
 
 
 def _softmin(x: Node, dim: int, dtype: DType | None) -> Node:
+    check_dtypes(Fn.NEG, (x,))
     row, axis = _prepared("softmax", x, dim, dtype)
     return build.reshape(softmax_node(-row, axis) if row.numel else row, x.shape)
 

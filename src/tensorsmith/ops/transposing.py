@@ -27,7 +27,7 @@ def _exchange(operator: Operator, x: Tensor, a: int, b: int, raw: tuple) -> Tens
     return run(operator, x, raw, {"axes": tuple(axes)})
 
 
-@public("views", kind="view", aliases=("swapaxes", "swapdims"))
+@public("views", kind="view", aliases=("swapdims",))
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:  # noqa: A002
     """Axes dim0 and dim1 exchanged."""
     entry = find((transpose_operator, need_tensor("transpose", input).layout, dim0, dim1))
@@ -35,6 +35,12 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:  # noqa: A002
         return entry(input)
     a, b = (normalise_axis(as_int("transpose", d, "dim"), input.ndim) for d in (dim0, dim1))
     return _exchange(transpose_operator, input, a, b, (dim0, dim1))
+
+
+@public("views", kind="view")
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:  # noqa: A002
+    """Axes axis0 and axis1 exchanged; NumPy's name of `transpose`."""
+    return transpose(input, axis0, axis1)
 
 
 @public("views", kind="view")

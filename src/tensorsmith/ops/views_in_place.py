@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorsmith.core.layout import layout_of
+from tensorsmith.core.memory_format import contiguous_format, format_of, format_strides, preserve_format, suggested
 from tensorsmith.eager.inplace import check_writable
 from tensorsmith.ops import transposing, views
 from tensorsmith.ops.registry import inplace_method, method
@@ -47,7 +48,7 @@ _VIEWS: dict[str, Callable[..., Tensor]] = {
     "squeeze": views.squeeze,
     "t": transposing.t,
     "transpose": transposing.transpose,
-    "swapaxes": transposing.transpose,
+    "swapaxes": transposing.swapaxes,
     "swapdims": transposing.transpose,
     "as_strided": views.as_strided,
 }
@@ -64,7 +65,8 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     shape = views.sizes_of("resize_", sizes)
     if any(n < 0 for n in shape):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
-    layout = layout_of(self.layout.dtype, shape)
+    form = format_of("resize_", memory_format, contiguous_format)
+    layout = layout_of(self.layout.dtype, shape, format_strides(form, shape))
     offset = self.ptr - self.storage.ptr
     if layout.nbytes + offset > self.storage.nbytes:
         storage = Storage(layout.nbytes + offset)
@@ -75,6 +77,8 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 
 @method()
-def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
+def resize_as_(self: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
     """`resize_` to the shape of another tensor."""
-    return resize_(self, other.layout.shape)
+    form = format_of("resize_as_", memory_format, contiguous_format)
+    form = suggested(the_template.layout.shape, the_template.layout.strides) if form is preserve_format else form
+    return resize_(self, the_template.layout.shape, memory_format=form)

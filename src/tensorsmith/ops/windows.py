@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core.dtypes import DType, get_default_dtype
+from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.creation import check_device, copy_array, from_numpy
 from tensorsmith.ops.registry import public
 from tensorsmith.tensor.tensor import Tensor
@@ -23,6 +24,7 @@ def _window(
     dtype = dtype or get_default_dtype()
     if dtype.kind not in "fc":
         raise RuntimeError(f"{name} expects floating point dtypes, got: {dtype.name}")
+    refuse("arange_cpu", dtype, "c")
     if length < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={length}")
     values = np.ones(length) if length <= 1 else shape(np.arange(length) / (length if periodic else length - 1))

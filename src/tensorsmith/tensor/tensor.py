@@ -17,6 +17,7 @@ from typing import Any
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, layout_of
+from tensorsmith.core.memory_format import MemoryFormat, contiguous_format, format_of, lies_in
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 
@@ -188,9 +189,11 @@ class Tensor:
     def is_cuda(self) -> bool:
         return False
 
-    def is_contiguous(self) -> bool:
-        """Whether elements lie in row-major order without gaps."""
-        return self.layout.contiguous
+    def is_contiguous(self, *, memory_format: MemoryFormat = contiguous_format) -> bool:
+        """Whether elements lie without gaps in row-major order, or in another memory format."""
+        if memory_format is contiguous_format:
+            return self.layout.contiguous
+        return lies_in(format_of("is_contiguous", memory_format, contiguous_format), self.layout.shape, self.layout.strides)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a floating one."""

@@ -8,6 +8,7 @@ import enum
 import weakref
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, layout_of
+from tensorsmith.core.memory_format import MemoryFormat, contiguous_format, format_of, lies_in
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from collections.abc import Callable, Sequence
@@ -119,8 +120,8 @@ class Tensor:
     def is_cpu(self) -> builtins.bool: ...
     @property
     def is_cuda(self) -> builtins.bool: ...
-    def is_contiguous(self) -> builtins.bool:
-        """Whether elements lie in row-major order without gaps."""
+    def is_contiguous(self, *, memory_format: MemoryFormat = ...) -> builtins.bool:
+        """Whether elements lie without gaps in row-major order, or in another memory format."""
     def is_floating_point(self) -> builtins.bool:
         """Whether the dtype is a floating one."""
     def is_complex(self) -> builtins.bool:
@@ -163,7 +164,7 @@ class Tensor:
     def add_(self, other: Any, *, alpha: Any = 1) -> Tensor: ...
     def addbmm(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
-    def addbmm_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
+    def addbmm_(self, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
         """input + value * tensor1 / tensor2."""
     def addcdiv_(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor: ...
@@ -172,13 +173,13 @@ class Tensor:
     def addcmul_(self, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor: ...
     def addmm(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * (mat1 @ mat2)."""
-    def addmm_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
+    def addmm_(self, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def addmv(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * (mat @ vec)."""
-    def addmv_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
+    def addmv_(self, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def addr(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * outer(vec1, vec2)."""
-    def addr_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
+    def addr_(self, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def adjoint(self) -> Tensor:
         """The last two axes exchanged, conjugated where complex."""
     def all(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
@@ -272,7 +273,7 @@ class Tensor:
         """Gradients of this tensor with respect to the leaves, added into their `grad` (see `ts.autograd.backward`)."""
     def baddbmm(self, *args: Any, **keywords: Any) -> Tensor:
         """beta * input + alpha * (batch1 @ batch2)."""
-    def baddbmm_(self, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
+    def baddbmm_(self, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor: ...
     def bernoulli(self, p: builtins.float | None = None, *, generator: Generator | None = None) -> Tensor:
         """1 with the probability that `input` holds (or `p`), else 0."""
     def bernoulli_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
@@ -337,7 +338,7 @@ class Tensor:
     def clip_(self, min: Any = None, max: Any = None) -> Tensor:
         """Clamp in place."""
     def clone(self, *, memory_format: Any = None) -> Tensor:
-        """A copy in new memory, in the same order of axes; gradients flow through."""
+        """A copy in new memory, in the same order of axes or in another memory format; gradients flow through."""
     def combinations(self, r: builtins.int = 2, with_replacement: builtins.bool = False) -> Tensor:
         """Every combination of r elements of a vector, one a row."""
     def conj(self) -> Tensor:
@@ -345,10 +346,10 @@ class Tensor:
     def conj_physical(self) -> Tensor:
         """conj_physical(input): the value; conjugate of a complex number"""
     def conj_physical_(self) -> Tensor: ...
-    def contiguous(self, *, memory_format: Any = None) -> Tensor:
-        """The tensor itself where it is contiguous, else a row-major copy."""
-    def copy_(self, source: Any, non_blocking: builtins.bool = False) -> Tensor:
-        """Write `source` (a tensor, broadcast and converted, or a number) over this tensor."""
+    def contiguous(self, *, memory_format: Any = ...) -> Tensor:
+        """The tensor itself where it is contiguous, else a row-major copy; the same of another memory format."""
+    def copy_(self, other: Any, non_blocking: builtins.bool = False) -> Tensor:
+        """Write `other` (a tensor, broadcast and converted, or a number) over this tensor."""
     def copysign(self, other: Any) -> Tensor:
         """copysign(input, other): IEEE 754, one operation"""
     def copysign_(self, other: Any) -> Tensor: ...
@@ -370,7 +371,7 @@ class Tensor:
         aweights: Tensor | None = None,
     ) -> Tensor:
         """The covariance matrix of variables in rows and observations in columns."""
-    def cpu(self) -> Tensor:
+    def cpu(self, *, memory_format: Any = None) -> Tensor:
         """On the CPU, where every tensor is."""
     def cross(self, other: Tensor, dim: builtins.int | None = None) -> Tensor:
         """The vector product of 3-vectors along `dim` (the first axis of extent 3 by default)."""
@@ -535,7 +536,7 @@ class Tensor:
         """The exclusive or of the elements' bits, over axes (all without `dim`), in uint64."""
     def heaviside(self, values: Any) -> Tensor:
         """0 below zero, 1 above, and the second operand at zero."""
-    def heaviside_(self, other: Any) -> Tensor: ...
+    def heaviside_(self, values: Any) -> Tensor: ...
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
         """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
     def histogram(
@@ -589,7 +590,16 @@ class Tensor:
         include_self: builtins.bool = True,
     ) -> Tensor:
         """A copy in which slices of source that meet at a position of dim are reduced: prod, mean, amax or amin."""
-    def index_reduce_(self, dim: Any, index: Any, source: Any, reduce: Any, *, include_self: Any = True) -> Tensor: ...
+    def index_reduce_(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        source: Tensor,
+        reduce: str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """`index_reduce` written over the tensor."""
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The slices of an axis at the positions of a vector."""
     def inner(self, other: Tensor) -> Tensor:
@@ -965,7 +975,7 @@ class Tensor:
         """Under the shape of another tensor."""
     def resize_(self, *sizes: Any, memory_format: Any = None) -> Tensor:
         """Another shape over the same storage, which grows where it is too small; new elements hold anything."""
-    def resize_as_(self, other: Tensor, memory_format: Any = None) -> Tensor:
+    def resize_as_(self, the_template: Tensor, memory_format: Any = None) -> Tensor:
         """`resize_` to the shape of another tensor."""
     def resolve_conj(self) -> Tensor:
         """The tensor itself: conjugates are computed at once."""
@@ -979,9 +989,9 @@ class Tensor:
         """Elements shifted along axes; what leaves at the end comes back at the start. Flattened meanwhile without `dims`."""
     def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
         """Turned by k quarters from the first towards the second of two axes."""
-    def round(self, *, decimals: builtins.int = 0) -> Tensor:
+    def round(self, *, decimals: builtins.int | None = None) -> Tensor:
         """Rounded to the nearest integer, ties to even, or to `decimals` digits after the point (before it if negative)."""
-    def round_(self, *, decimals: Any = 0) -> Tensor: ...
+    def round_(self, *, decimals: Any = None) -> Tensor: ...
     def rsqrt(self) -> Tensor:
         """rsqrt(input): 1 / sqrt(x), two operations"""
     def rsqrt_(self) -> Tensor: ...
@@ -1120,8 +1130,8 @@ class Tensor:
         """Sum over axes. Integers and bool add up in int64; `dtype` converts first. The sum of nothing is 0."""
     def sum_to_size(self, *size: Any) -> Tensor:
         """Summed over the axes along which `size` was broadcast: the inverse of expand."""
-    def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Axes dim0 and dim1 exchanged."""
+    def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+        """Axes axis0 and axis1 exchanged; NumPy's name of `transpose`."""
     def swapaxes_(self, *args: Any, **keywords: Any) -> Tensor:
         """This tensor becomes its own `swapaxes`; its history too."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
@@ -1191,7 +1201,7 @@ class Tensor:
     def trunc(self) -> Tensor:
         """trunc(input): IEEE 754, one operation"""
     def trunc_(self) -> Tensor: ...
-    def type(self, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
+    def type(self, dtype: Any = None, non_blocking: builtins.bool = False, *, memory_format: Any = None) -> Any:
         """In a dtype; without one, the name of its type: "tensorsmith.FloatTensor". Such a name stands for its dtype too."""
     def type_as(self, other: Tensor) -> Tensor:
         """In the dtype of another tensor."""
