@@ -17,6 +17,7 @@ from tensorsmith.scalar.table import TABLE as SCALARS, Fn
 
 GENERATOR = Path(__file__).parents[2] / "docs" / "generate"
 sys.path.append(str(GENERATOR))
+import agreement  # noqa: E402
 from anatomy import anatomy  # noqa: E402
 from pages import cuda_rendering, gradient_rule, how_computed, operators_page, scalar_page, tangent_rule, transform_rule  # noqa: E402
 from stubs import Stub, namespace_stub, tensor_stub  # noqa: E402
@@ -70,10 +71,10 @@ def test_anatomy_finds_the_scalar_functions(name: str, functions: set[str]):
     [
         ("exp", "own kernel", "derived", "yes"),
         ("softmax", "own kernel", "own rule", "yes"),
-        ("matmul", "own kernel (matrix product)", "derived", "—"),
-        ("transpose", "view", "derived", "—"),
+        ("matmul", "own kernel (matrix product)", "derived", "no matmul"),
+        ("transpose", "view", "derived", "view"),
         ("eq", "own kernel", "none", "yes"),
-        ("searchsorted", "library call (NumPy)", "none", "—"),
+        ("searchsorted", "library call (NumPy)", "none", "library"),
     ],
 )
 def test_slots_of_known_operators(name: str, computed: str, gradient: str, cuda: str):
@@ -99,7 +100,7 @@ def test_a_custom_operator_is_a_row():
     operator = ts.elementwise(name="cube_for_the_page")(cube)
     entry = Public("cube_for_the_page", operator, "custom", method=False)
     row = next(line for line in operators_page([entry]).splitlines() if "`ts.cube_for_the_page`" in line)
-    assert row.split(" | ")[1:6] == ["—", "—", "own kernel", "own rule", "yes"]
+    assert row.split(" | ")[1:7] == ["—", "—", "—", "own kernel", "own rule", "yes"]
 
 
 def test_the_stub_has_every_member_of_tensor():
@@ -155,3 +156,27 @@ def test_type_checkers_read_the_stub(tmp_path):
     assert found[2] == 'note: Revealed type is "int"' or found[2] == 'note: Revealed type is "builtins.int"'
     assert found[3] == tensor
     assert found[4].startswith('error: "Tensor" has no attribute "expp"')
+
+
+def test_every_entry_that_does_not_pass_has_a_reason():
+    figures = agreement.kept()
+    assert "float32" in figures
+    for dtype, found in figures.items():
+        for kind in ("forward", "gradient"):
+            passed, total = found[kind]
+            failing = sum(each[kind][0] < each[kind][1] for each in found["failing"].values())
+            assert passed + failing == total, f"{dtype}: {kind}"
+        unexplained = [entry for entry in found["failing"] if not agreement.reason(dtype, entry)]
+        assert not unexplained, f"{dtype}: say why in docs/generate/agreement.py: {unexplained}"
+    assert agreement.reason("float32", "exp") == "", "a reason for everything would say nothing"
+
+
+def test_the_figures_of_float32_are_those_of_the_numerics_page():
+    found = agreement.kept()["float32"]
+    row = "| float32 | {} of {} | {} of {} |".format(*found["forward"], *found["gradient"])
+    assert row in (GENERATOR.parent / "numerics.md").read_text(encoding="utf-8")
+
+
+def test_an_entry_that_does_not_pass_is_on_the_page():
+    figures = {"float32": {"failing": {"chalf": {"forward": [0, 5], "gradient": [5, 5], "fault": "no"}}}}
+    assert "| float32 | `chalf` | forward 0 of 5 | There is no complex32" in "\n".join(agreement.section(figures))

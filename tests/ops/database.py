@@ -36,6 +36,7 @@ _CONVENTIONS: dict[str, Callable[..., Any]] = {
     "einsum": lambda tensors, equation: ts.einsum(equation, tensors),
     "where": lambda x, condition, other, **options: ts.where(condition, x, other, **options),
     "nn.functional.embedding": lambda weight, index, **options: ts.nn.functional.embedding(index, weight, **options),
+    "nn.functional.embedding_bag": lambda weight, index, **options: ts.nn.functional.embedding_bag(index, weight, **options),
     "polygamma": lambda x, n, **options: ts.polygamma(n, x, **options),
     "special.polygamma": lambda x, n, **options: ts.special.polygamma(n, x, **options),
 }
