@@ -76,6 +76,8 @@ def acos(input: Tensor, *, out: Any = None) -> Tensor:
     """acos(input): Cephes acosf"""
 def acosh(input: Tensor, *, out: Any = None) -> Tensor:
     """acosh(input): from log1p"""
+def adaptive_avg_pool1d(input: Tensor, output_size: builtins.int | None | Sequence[builtins.int | None]) -> Tensor:
+    """The mean of each of `output_size` windows that cover the last 1 axes: floor(i L / n) to ceil((i + 1) L / n)."""
 def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
     """add(input, other, *, alpha=1): IEEE 754, one operation"""
 def addbmm(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Tensor:
@@ -204,6 +206,15 @@ def atleast_2d(*tensors: Any) -> Any:
     """Every tensor with at least 2 axes; tensors that have them are returned as they are."""
 def atleast_3d(*tensors: Any) -> Any:
     """Every tensor with at least 3 axes; tensors that have them are returned as they are."""
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: builtins.int | Sequence[builtins.int],
+    stride: builtins.int | Sequence[builtins.int] | None = None,
+    padding: builtins.int | Sequence[builtins.int] = 0,
+    ceil_mode: builtins.bool = False,
+    count_include_pad: builtins.bool = True,
+) -> Tensor:
+    """The mean of every window of the last 1 axes."""
 def baddbmm(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Tensor:
     """beta * input + alpha * (batch1 @ batch2)."""
 def bartlett_window(
@@ -286,6 +297,8 @@ def celu(input: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = Fa
     """x where positive, alpha (e**(x / alpha) - 1) elsewhere. RuntimeError for alpha = 0."""
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of several matrices, bracketed for the least work."""
+def channel_shuffle(input: Tensor, groups: builtins.int) -> Tensor:
+    """The channels of (N, C, ...) in another order: the first of every group, then the second ... (Zhang et al., 2017)."""
 def chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
 def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Any = None) -> Tensor:
@@ -881,6 +894,46 @@ def max(
     out: Any = None,
 ) -> Any:
     """Largest element of all; or along `dim`, as (values, indices); or elementwise with another tensor."""
+def max_pool1d(
+    input: Tensor,
+    kernel_size: builtins.int | Sequence[builtins.int],
+    stride: builtins.int | Sequence[builtins.int] | None = None,
+    padding: builtins.int | Sequence[builtins.int] = 0,
+    dilation: builtins.int | Sequence[builtins.int] = 1,
+    ceil_mode: builtins.bool = False,
+    return_indices: builtins.bool = False,
+) -> Any:
+    """The largest value of every window of the last 1 axes (padding is -inf; NaN is passed on)."""
+def max_pool1d_with_indices(
+    input: Tensor,
+    kernel_size: builtins.int | Sequence[builtins.int],
+    stride: builtins.int | Sequence[builtins.int] | None = None,
+    padding: builtins.int | Sequence[builtins.int] = 0,
+    dilation: builtins.int | Sequence[builtins.int] = 1,
+    ceil_mode: builtins.bool = False,
+    return_indices: builtins.bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `max_pool1d`."""
+def max_pool2d(
+    input: Tensor,
+    kernel_size: builtins.int | Sequence[builtins.int],
+    stride: builtins.int | Sequence[builtins.int] | None = None,
+    padding: builtins.int | Sequence[builtins.int] = 0,
+    dilation: builtins.int | Sequence[builtins.int] = 1,
+    ceil_mode: builtins.bool = False,
+    return_indices: builtins.bool = False,
+) -> Any:
+    """The largest value of every window of the last 2 axes (padding is -inf; NaN is passed on)."""
+def max_pool3d(
+    input: Tensor,
+    kernel_size: builtins.int | Sequence[builtins.int],
+    stride: builtins.int | Sequence[builtins.int] | None = None,
+    padding: builtins.int | Sequence[builtins.int] = 0,
+    dilation: builtins.int | Sequence[builtins.int] = 1,
+    ceil_mode: builtins.bool = False,
+    return_indices: builtins.bool = False,
+) -> Any:
+    """The largest value of every window of the last 3 axes (padding is -inf; NaN is passed on)."""
 def maximum(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """maximum(input, other): IEEE 754-2019 maximum"""
 def mean(
@@ -1064,6 +1117,10 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     """Axis i of the result is axis dims[i]."""
 def permute_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`permute`, in new memory."""
+def pixel_shuffle(input: Tensor, upscale_factor: builtins.int) -> Tensor:
+    """(*, C r**2, H, W) -> (*, C, H r, W r), r = upscale_factor: every r**2 channels are the pixels of a square (Shi, 2016)."""
+def pixel_unshuffle(input: Tensor, downscale_factor: builtins.int) -> Tensor:
+    """(*, C, H r, W r) -> (*, C r**2, H, W), r = downscale_factor: the inverse of `pixel_shuffle`."""
 def polar(abs: Tensor, angle: Tensor, *, out: Any = None) -> Tensor:
     """abs * (cos(angle) + i sin(angle)), of two tensors of one dtype, float32 or float64, whose shapes broadcast."""
 def polygamma(n: builtins.int, input: Tensor, *, out: Any = None) -> Tensor:

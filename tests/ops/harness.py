@@ -78,6 +78,18 @@ def _stream(*numbers: float) -> list[Sample]:
     """A target whose values do not matter, a random stream and parameters of a distribution."""
     return [Sample((MATRIX, *_KEY, *numbers))]
 
+# Windows of pooling: tiles, overlapping ones in padding, more taps than one kernel takes; blocks of two axes.
+_WINDOWS = [
+    {"kernel": kernel, "stride": stride, "padding": padding, "dilation": (1, 1), "ceil_mode": ceil_mode}
+    for kernel, stride, padding, ceil_mode in (
+        ((5, 2), (5, 2), (0, 0), False), ((3, 2), (2, 1), (1, 1), True), ((7, 6), (1, 2), (3, 3), False)
+    )
+]
+_BLOCKS = [
+    {"kernel": (2, 2), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)},
+    {"kernel": (2, 2), "stride": (2, 2), "padding": (1, 0), "dilation": (2, 1)},
+]
+
 # Where values of [0.2, 0.9] are outside the domain of a scalar function, or at a place where it is not smooth.
 _INTERVALS: dict[str, tuple[float, float]] = {
     "acosh": (1.2, 2.0), "lgamma": (0.5, 3.0),
@@ -356,6 +368,54 @@ SAMPLES: dict[str, list[Sample]] = {
     "group_norm": [
         Sample((Data((2, 4, 3)), Data((4,)), Data((4,))), {"groups": groups, "eps": 0.1, "has_weight": True})
         for groups in (2, 4)
+    ],
+    **{
+        name: [Sample((Data((2, 5, 6), -2.0, 2.0),), windows | more) for windows in _WINDOWS]
+        for name, more in (
+            ("max_pool", {}), ("max_pool_with_indices", {}), ("avg_pool", {"count_include_pad": False, "divisor": None})
+        )
+    },
+    **{
+        name: [Sample((Data((2, 5, 7), -2.0, 2.0),), {"output": (3, 4)})]
+        for name in ("adaptive_avg_pool", "adaptive_max_pool")
+    },
+    "fractional_max_pool": [
+        Sample((Data((2, 3, 6, 7), -2.0, 2.0), Data((2, 3, 2))), {"kernel": (2, 3), "output": (3, 4)}, fixed=(1,))
+    ],
+    "max_unpool": [Sample((Data((1, 1)), _index((1, 1), 4)), {"output": (4,)})],
+    "im2col": [Sample((Data((2, 3, 5, 6)),), attrs) for attrs in _BLOCKS],
+    "col2im": [
+        Sample((Data((2, 12, count)),), {"output": (5, 6), **attrs}) for attrs, count in zip(_BLOCKS, (20, 9))
+    ],
+    "pixel_shuffle": [Sample((Data((2, 8, 3, 2)),), {"factor": 2})],
+    "pixel_unshuffle": [Sample((Data((2, 2, 6, 4)),), {"factor": 2})],
+    "channel_shuffle": [Sample((Data((2, 6, 3)),), {"groups": 2})],
+    "upsample_nearest": [
+        Sample((Data((2, 3, 4, 5)),), {"output": output, "factors": (None, None), "exact": exact})
+        for output, exact in (((8, 10), False), ((3, 7), False), ((2, 9), True))
+    ],
+    "upsample_weighed": [
+        Sample((Data((2, 3, 4, 5)),), {
+            "kind": kind, "output": (6, 3), "factors": (1.6, None), "align_corners": corners, "antialias": antialias,
+        })
+        for kind in ("linear", "cubic") for corners, antialias in ((False, False), (True, False), (False, True))
+    ],
+    "grid_sample": [
+        Sample((Data((2, 3, 4, 5)), Data((2, 3, 2, 2), -1.3, 1.3)), {
+            "mode": mode, "padding_mode": padding, "align_corners": corners,
+        })
+        for mode, padding, corners in (
+            ("bilinear", "zeros", False), ("bilinear", "border", True), ("bicubic", "reflection", False),
+            ("nearest", "zeros", True),
+        )
+    ] + [
+        Sample((Data((1, 2, 2, 3, 2)), Data((1, 2, 1, 2, 3), -1.3, 1.3)), {
+            "mode": "bilinear", "padding_mode": "reflection", "align_corners": True,
+        })
+    ],
+    "affine_grid": [
+        Sample((Data((2, 2, 3)),), {"space": (3, 4), "align_corners": False}),
+        Sample((Data((2, 3, 4)),), {"space": (2, 1, 3), "align_corners": True}),
     ],
     "local_response_norm": [Sample((Data((2, 5, 3)),), {"size": 3, "alpha": 0.5, "beta": 0.75, "k": 1.0})],
     "rrelu": [Sample((SIGNED, *_KEY), {"lower": 0.1, "upper": 0.5})],

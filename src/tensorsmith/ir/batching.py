@@ -106,7 +106,7 @@ def _as_strided(node: Node, operands: Sequence[Node], batched: Sequence[bool], e
 def _pad(node: Node, operands: Sequence[Node], batched: Sequence[bool], extent: int) -> Node:
     attrs = node.attrs
     low, high, step = (0, *attrs["low"]), (0, *attrs["high"]), (1, *attrs["step"])
-    return operands[0].graph.add(Primitive.PAD, operands, low=low, high=high, step=step)
+    return operands[0].graph.add(Primitive.PAD, operands, **{**attrs, "low": low, "high": high, "step": step})
 
 
 # --- several operands -------------------------------------------------------------------------------------------------

@@ -214,12 +214,15 @@ def flip(x: Node, axes: Sequence[int]) -> Node:
     return x.graph.add(Primitive.FLIP, (x,), axes=tuple(sorted(axes))) if axes else x
 
 
-def pad(x: Node, low: Sequence[int], high: Sequence[int], step: Sequence[int] | None = None) -> Node:
-    """Zeros around x, and step - 1 zeros between its elements."""
+def pad(
+    x: Node, low: Sequence[int], high: Sequence[int], step: Sequence[int] | None = None, value: float = 0
+) -> Node:
+    """Zeros, or `value`, around x, and step - 1 of them between its elements."""
     step = tuple(step) if step is not None else (1,) * x.ndim
     if not any(low) and not any(high) and all(s == 1 for s in step):
         return x
-    return x.graph.add(Primitive.PAD, (x,), low=tuple(low), high=tuple(high), step=step)
+    of_value = {"value": value} if value else {}
+    return x.graph.add(Primitive.PAD, (x,), low=tuple(low), high=tuple(high), step=step, **of_value)
 
 
 def concat(nodes: Sequence[Node], axis: int) -> Node:

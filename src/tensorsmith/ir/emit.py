@@ -144,7 +144,9 @@ def _pad(node: Node, operands: list[str]) -> str | None:
     low, high, step = (tuple(node.attrs[key]) for key in ("low", "high", "step"))
     if not any(low) and not any(high) and all(s == 1 for s in step):
         return None
-    return f"pad({operands[0]}, low={low}, high={high}, step={step})"
+    value = node.attrs.get("value", 0)
+    around = f", value={_text(value)}" if value else ""
+    return f"pad({operands[0]}, low={low}, high={high}, step={step}{around})"
 
 
 def _concat(node: Node, operands: list[str]) -> str | None:

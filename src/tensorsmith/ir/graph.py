@@ -44,7 +44,7 @@ class Primitive(enum.Enum):
     UNFOLD = "unfold"  # axis, size, step: windows move to a new last axis
     AS_STRIDED = "as_strided"  # shape, strides, offset of a contiguous value
     # composition of buffers
-    PAD = "pad"  # zeros around: low, high (per axis), step: dilation (per axis)
+    PAD = "pad"  # zeros (or value) around: low, high (per axis), and between elements: step (per axis)
     CONCAT = "concat"  # inputs joined along axis
     PAIR = "pair"  # two inputs of equal shape side by side on a new last axis: how complex values lie in memory
     # reductions along one axis, which stays with extent 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.ir import attention
-from tensorsmith.ir.build import as_value, broadcast_to, cast, concat, conj, full, map_, reduce, slice_, where, wide
+from tensorsmith.ir.build import as_value, broadcast_to, cast, concat, conj, full, map_, pad, reduce, slice_, where, wide
 from tensorsmith.ir.gradients import prefix_recurrence, products_of_others, record_holder, zeros
 from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into, replay, touches_complex
 from tensorsmith.ir.library_gradients import LIBRARY_RULES, WITH_TANGENT, tangent as library_tangent
@@ -182,6 +182,11 @@ def _pair(node: Node, output: Node, tangents: Tangents) -> Node | None:
     return replay(node.graph, node, [zeros(x, x.shape) if t is None else t for x, t in zip(node.inputs, tangents)])
 
 
+def _pad(node: Node, output: Node, tangents: Tangents) -> Node | None:
+    """What stands around does not move."""
+    return pad(_only(tangents), node.attrs["low"], node.attrs["high"], node.attrs["step"])
+
+
 def _written(node: Node, output: Node, tangents: Tangents) -> Node | None:
     """A write is linear in what it writes and what it writes over."""
     base, index, src = node.inputs
@@ -287,7 +292,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.DIAGONAL: _itself,
     Primitive.UNFOLD: _itself,
     Primitive.AS_STRIDED: _itself,
-    Primitive.PAD: _itself,
+    Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
     Primitive.PAIR: _pair,
     Primitive.REDUCE: _reduce,

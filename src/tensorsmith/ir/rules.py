@@ -139,6 +139,8 @@ def _as_strided(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 
 
 def _pad(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+    if attrs.get("value") and inputs[0].dtype.is_complex:
+        raise NotImplementedError("pad: around complex numbers stand zeros only")
     shape = []
     for n, low, high, step in zip(inputs[0].shape, attrs["low"], attrs["high"], attrs["step"]):
         shape.append(low + ((n - 1) * step + 1 if n else 0) + high)

@@ -9,8 +9,81 @@ from collections.abc import Callable, Sequence
 from tensorsmith.core.dtypes import DType
 from tensorsmith.ops.linear_cross_entropy import LinearCrossEntropyOptions
 from typing import Any
+def adaptive_avg_pool1d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+    """The mean of each of `output_size` windows that cover the last 1 axes: floor(i L / n) to ceil((i + 1) L / n)."""
+def adaptive_avg_pool2d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+    """The mean of each of `output_size` windows that cover the last 2 axes: floor(i L / n) to ceil((i + 1) L / n)."""
+def adaptive_avg_pool3d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+    """The mean of each of `output_size` windows that cover the last 3 axes: floor(i L / n) to ceil((i + 1) L / n)."""
+def adaptive_max_pool1d(
+    input: Tensor,
+    output_size: int | None | Sequence[int | None],
+    return_indices: bool = False,
+) -> Any:
+    """The largest value of each of `output_size` windows that cover the last 1 axes: floor(i L / n) to ceil((i + 1) L / n)."""
+def adaptive_max_pool1d_with_indices(
+    input: Tensor,
+    output_size: int | None | Sequence[int | None],
+    return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `adaptive_max_pool1d`."""
+def adaptive_max_pool2d(
+    input: Tensor,
+    output_size: int | None | Sequence[int | None],
+    return_indices: bool = False,
+) -> Any:
+    """The largest value of each of `output_size` windows that cover the last 2 axes: floor(i L / n) to ceil((i + 1) L / n)."""
+def adaptive_max_pool2d_with_indices(
+    input: Tensor,
+    output_size: int | None | Sequence[int | None],
+    return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `adaptive_max_pool2d`."""
+def adaptive_max_pool3d(
+    input: Tensor,
+    output_size: int | None | Sequence[int | None],
+    return_indices: bool = False,
+) -> Any:
+    """The largest value of each of `output_size` windows that cover the last 3 axes: floor(i L / n) to ceil((i + 1) L / n)."""
+def adaptive_max_pool3d_with_indices(
+    input: Tensor,
+    output_size: int | None | Sequence[int | None],
+    return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `adaptive_max_pool3d`."""
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+    """The points that affine maps lead to from the elements of an image of the given size: a grid for `grid_sample`."""
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout for SELU networks: dropped elements take SELU's limit, and mean and variance stay (Klambauer, 2017)."""
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of every window of the last 1 axes."""
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of every window of the last 2 axes."""
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of every window of the last 3 axes."""
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -47,6 +120,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, alpha (e**(x / alpha) - 1) elsewhere. RuntimeError for alpha = 0."""
 def celu_(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """`celu` written over the input."""
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """The channels of (N, C, ...) in another order: the first of every group, then the second ... (Zhang et al., 2017)."""
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -181,6 +256,51 @@ def embedding_bag(
     """Sums, means or maxima of the rows of `weight` (number, size) that are in a bag: (bags, size)."""
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels (axis 1)."""
+def fold(
+    input: Tensor,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
+    """The sum of blocks at their places: what `unfold` makes columns of, each element as often as it is in a block (col2im)."""
+def fractional_max_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The largest value of windows at random places in the last 2 axes (Graham, 2014)."""
+def fractional_max_pool2d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `fractional_max_pool2d`."""
+def fractional_max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The largest value of windows at random places in the last 3 axes (Graham, 2014)."""
+def fractional_max_pool3d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `fractional_max_pool3d`."""
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -194,6 +314,14 @@ def gelu(input: Tensor, *, approximate: str = 'none', out: Any = None) -> Tensor
     """x Phi(x), Phi the normal distribution function."""
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a sigmoid(b), where a and b are the halves of the input along dim (Dauphin et al., 2017)."""
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = 'bilinear',
+    padding_mode: str = 'zeros',
+    align_corners: bool | None = None,
+) -> Tensor:
+    """The input at the points of a grid, which lie in [-1, 1] along every axis (Jaderberg et al., 2015)."""
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -242,6 +370,16 @@ def instance_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """Normalisation of every channel of every sample (Ulyanov et al., 2016)."""
+def interpolate(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = 'nearest',
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """The axes of space resized to `size`, or by scale_factor (rounded down)."""
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -299,6 +437,30 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     """log(softmax(x)) along dim; without dim along axis 0 of 1 or 3 axes, else along axis 1."""
 def logsigmoid(input: Tensor, *, out: Any = None) -> Tensor:
     """log(1 / (1 + e**-x)) = -log(1 + e**-x), without overflow."""
+def lp_pool1d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """(sum of x**p)**(1/p) over every window of the last 1 axes, p = norm_type."""
+def lp_pool2d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """(sum of x**p)**(1/p) over every window of the last 2 axes, p = norm_type."""
+def lp_pool3d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """(sum of x**p)**(1/p) over every window of the last 3 axes, p = norm_type."""
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -309,6 +471,93 @@ def margin_ranking_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """max(0, -y (x1 - x2) + margin). RuntimeError where the operands differ in their number of axes."""
+def max_pool1d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest value of every window of the last 1 axes (padding is -inf; NaN is passed on)."""
+def max_pool1d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `max_pool1d`."""
+def max_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest value of every window of the last 2 axes (padding is -inf; NaN is passed on)."""
+def max_pool2d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `max_pool2d`."""
+def max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest value of every window of the last 3 axes (padding is -inf; NaN is passed on)."""
+def max_pool3d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(values, indices) of `max_pool3d`."""
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The inverse of `max_pool1d`, as far as there is one: values at their places, zeros elsewhere."""
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The inverse of `max_pool2d`, as far as there is one: values at their places, zeros elsewhere."""
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The inverse of `max_pool3d`, as far as there is one: values at their places, zeros elsewhere."""
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x tanh(log(1 + e**x)) (D. Misra, 2019)."""
 def mse_loss(
@@ -396,6 +645,10 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06
     """The p-norm of x1 - x2 + eps along the last axis; the operands broadcast."""
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norms of the differences of all pairs of rows i < j of a matrix (n, m), as a vector (n (n - 1) / 2)."""
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """(*, C r**2, H, W) -> (*, C, H r, W r), r = upscale_factor: every r**2 channels are the pixels of a square (Shi, 2016)."""
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """(*, C, H r, W r) -> (*, C r**2, H, W), r = downscale_factor: the inverse of `pixel_shuffle`."""
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -511,3 +764,31 @@ def triplet_margin_with_distance_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """`triplet_margin_loss` with another distance, by default `pairwise_distance`."""
+def unfold(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
+    """Every block of the last two axes as a column, channel by channel (im2col)."""
+def upsample(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = 'nearest',
+    align_corners: bool | None = None,
+) -> Tensor:
+    """The former name of `interpolate`; warns."""
+def upsample_bilinear(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:
+    """`interpolate` with mode="bilinear" and align_corners=True; warns."""
+def upsample_nearest(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:
+    """`interpolate` with mode="nearest"; warns."""

@@ -24,6 +24,8 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     convolution     convolution
     normalisation   row_normalisation, channel_normalisation
     dropout         dropout
+    pooling         max_pooling, average_pooling, adaptive_pooling, fractional_pooling, unpooling, pooling_checks
+    resizing        resizing, grid_sampling, pixel_shuffling, sliding_blocks
     distances       distances
     losses          losses, class_losses, margin_losses, linear_cross_entropy, alignment_loss; how they end: loss_reduction
     custom          elementwise: operators that users make with `@ts.elementwise`
@@ -31,6 +33,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
 Files of no family:
 
     registry            `@public`: the table, and how its functions become methods, in-place forms and `out=`
+    pooling_windows     where the windows of pooling lie, and the largest value of each
     raw_keys            one look-up for a call seen before, for functions whose arguments are normalised
     checks              what operators of networks refuse
     real_only           what is refused of complex numbers, by operator; loaded last
@@ -45,9 +48,11 @@ Files of no family:
 
 from tensorsmith.ops import (
     activations,
+    adaptive_pooling,
     alignment_loss,
     arranging,
     attention,
+    average_pooling,
     bessel,
     channel_normalisation,
     class_losses,
@@ -66,7 +71,9 @@ from tensorsmith.ops import (
     embedding_bag,
     extremes,
     float_parts,
+    fractional_pooling,
     gathering,
+    grid_sampling,
     gumbel,
     histograms,
     indexing,
@@ -80,10 +87,12 @@ from tensorsmith.ops import (
     masked_indexing,
     matmul,
     matrices,
+    max_pooling,
     moments,
     multi_head_attention,
     new_tensors,
     padding,
+    pixel_shuffling,
     pointwise,
     pointwise_composites,
     positions,
@@ -92,12 +101,14 @@ from tensorsmith.ops import (
     recurrent_cells,
     reductions,
     refused_dtypes,
+    resizing,
     row_normalisation,
     scans,
     scattering,
     segments,
     selecting,
     singular_values,
+    sliding_blocks,
     softmax,
     sorting,
     special_functions,
@@ -106,6 +117,7 @@ from tensorsmith.ops import (
     statistics,
     taking,
     transposing,
+    unpooling,
     view_copies,
     views,
     views_in_place,
@@ -116,6 +128,15 @@ from tensorsmith.ops import real_only  # isort: skip - it looks at every operato
 refused_dtypes.enter()
 
 __all__ = [
+    "max_pooling",
+    "average_pooling",
+    "adaptive_pooling",
+    "fractional_pooling",
+    "unpooling",
+    "resizing",
+    "grid_sampling",
+    "pixel_shuffling",
+    "sliding_blocks",
     "matrices",
     "windows",
     "divisors",

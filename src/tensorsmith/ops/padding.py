@@ -86,6 +86,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     for axis, (low, high) in enumerate(widths):
         extent = input.layout.shape[axis]
+        if not low and not high:
+            continue
         most = extent - 1 if mode == "reflect" else extent if mode == "circular" else max(low, high)
         if max(low, high) > most:
             raise RuntimeError(
@@ -97,11 +99,12 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if mode != "circular":
         kernel = "reflection" if mode == "reflect" else "replication"
         refuse(f"{kernel}_pad{len(pad) // 2}d", input.layout.dtype, "b")
-    cuts = tuple((min(low, 0), min(high, 0)) for low, high in widths)
-    if any(cut != (0, 0) for cut in cuts):
-        input = call(pad_operator, (input,), {"value": 0.0, "widths": cuts})  # noqa: A001
-    grown = tuple((max(low, 0), max(high, 0)) for low, high in widths)
-    return call(pad_taking_operator, (input,), {"widths": grown, "mode": mode})
+    if mode == "circular":  # what is cut off is not wrapped around; the other modes look at the whole input
+        cuts = tuple((min(low, 0), min(high, 0)) for low, high in widths)
+        if any(cut != (0, 0) for cut in cuts):
+            input = call(pad_operator, (input,), {"value": 0.0, "widths": cuts})  # noqa: A001
+        widths = tuple((max(low, 0), max(high, 0)) for low, high in widths)
+    return call(pad_taking_operator, (input,), {"widths": widths, "mode": mode})
 
 
 public("joining", namespace="nn.functional", method=False)(pad)

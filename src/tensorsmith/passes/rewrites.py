@@ -245,7 +245,8 @@ def slice_of_pad(node: Node) -> Node | None:
     if node.attrs["start"] != low[axis] or node.attrs["step"] != step[axis]:
         return None
     low[axis], high[axis], step[axis] = 0, 0, 1
-    return x.graph.add(Primitive.PAD, x.inputs, low=tuple(low), high=tuple(high), step=tuple(step))
+    attrs = {**x.attrs, "low": tuple(low), "high": tuple(high), "step": tuple(step)}
+    return x.graph.add(Primitive.PAD, x.inputs, **attrs)
 
 
 def slice_of_concat(node: Node) -> Node | None:

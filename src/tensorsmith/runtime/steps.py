@@ -214,7 +214,7 @@ def _pad(fusion: Fusion, group: Group) -> list[Request]:
     root = group.roots[0]
     source = root.inputs[0]
     place = fusion.place(root)
-    requests = [kernel_request(assemble_fill(root, place, False if root.dtype.kind == "b" else 0))]
+    requests = [kernel_request(assemble_fill(root, place, root.attrs.get("value", False if root.dtype.kind == "b" else 0)))]
     if source.numel:
         inner = _part(place, root.attrs["low"], root.attrs["step"], source.shape)
         requests.append(kernel_request(assemble_copy(fusion, source, group, inner)))

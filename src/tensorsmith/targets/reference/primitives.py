@@ -65,7 +65,7 @@ def _as_strided(node: Node, arrays: Arrays) -> np.ndarray:
 
 
 def _pad(node: Node, arrays: Arrays) -> np.ndarray:
-    result = np.zeros(node.shape, arrays[0].dtype)
+    result = np.full(node.shape, node.attrs.get("value", 0), arrays[0].dtype)
     where: list[slice] = []
     for low, extent, step in zip(node.attrs["low"], arrays[0].shape, node.attrs["step"]):
         where.append(slice(low, low + extent * step, step) if extent else slice(0, 0))

@@ -1,0 +1,332 @@
+"""Resizing of the axes of space: each in turn, by the elements that every place of the result is made of and their weights.
+
+With s the scale (input size over output size, or 1 over the factor given), place i of the result lies on the input at
+
+    s i where align_corners (s = (input - 1) / (output - 1) then), else s (i + 1/2) - 1/2
+
+nearest takes element floor(s i), nearest-exact the one that holds the point, linear weighs the two neighbours, bicubic four by
+Keys' cubic (a = -3/4), area the mean of what the place covers. With antialias a shrinking linear or cubic filter is as wide as
+what it shrinks (a = -1/2).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorsmith.core.dtypes import DType, compute_dtype, float32, float64, int64
+from tensorsmith.eager.dispatch import call
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import Graph, Node, Primitive
+from tensorsmith.ops.adaptive_pooling import adaptive_average
+from tensorsmith.ops.checks import need_tensors, type_name
+from tensorsmith.ops.registry import public
+from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.tensor import Tensor
+
+Factors = tuple[float | None, ...]
+_public = public("resizing", namespace="nn.functional", method=False)
+
+
+def _take(x: Node, index: Node, axis: int) -> Node:
+    return x.graph.add(Primitive.TAKE, (x, index), axis=axis)
+
+
+def _within(index: Node, extent: int) -> Node:
+    """int64 places on the axis from places that may lie outside."""
+    return build.cast(build.where(index < 0, 0, build.where(index > extent - 1, extent - 1, index)), int64)
+
+
+def _vector(values: Node, axis: int, ndim: int) -> Node:
+    return build.reshape(values, [values.shape[0] if i == axis else 1 for i in range(ndim)])
+
+
+# --- nearest -----------------------------------------------------------------------------------------------------------
+
+
+def _nearest_scale(extent: int, count: int, factor: float | None, dtype: DType) -> float:
+    kind = np.float64 if dtype is float64 else np.float32
+    return float(kind(1.0 / factor) if factor else kind(extent) / kind(count))
+
+
+def nearest_places(extent: int, count: int, factor: float | None, exact: bool, dtype: DType) -> np.ndarray:
+    """Which element each place of the result takes, rounded as PyTorch rounds it.
+
+    The scale and the point are in float64 for float64 and in float32 for everything else (the exact point by one fused
+    operation), and what is cut off is in float32.
+    """
+    scale, places = np.float64(_nearest_scale(extent, count, factor, dtype)), np.arange(count)
+    kind = np.float64 if dtype is float64 else np.float32
+    if exact:
+        points = np.maximum(((places + 0.5) * scale - 0.5).astype(kind), 0).astype(np.float64) + 0.5
+    else:
+        points = (places * scale).astype(kind)
+    return np.minimum(np.floor(points.astype(np.float32)).astype(np.int64), extent - 1)
+
+
+def _nearest_axis(x: Node, axis: int, count: int, factor: float | None, exact: bool) -> Node:
+    extent = x.shape[axis]
+    places = nearest_places(extent, count, factor, exact, x.dtype)
+    if count % extent == 0 and np.array_equal(places, np.arange(count) // (count // extent)):  # each repeated as often
+        between = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
+        repeated = (*x.shape[: axis + 1], count // extent, *x.shape[axis + 1 :])
+        spread = build.broadcast_to(build.reshape(x, between), repeated)
+        return build.reshape(spread, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    steps = set(np.diff(places).tolist())
+    if len(steps) <= 1 and min(steps, default=1) > 0:
+        return build.slice_(x, axis, int(places[0]), count, min(steps, default=1))
+    # The same as a graph; products of float32 values are exact in float64.
+    kind = float64 if x.dtype is float64 else float32
+    scale = x.graph.constant(_nearest_scale(extent, count, factor, x.dtype), float64)
+    points = build.cast(x.graph.iota(count), float64)
+    if exact:
+        points = build.cast((points + 0.5) * scale - 0.5, kind)
+        points = build.cast(build.where(points < 0, 0, points), float64) + 0.5
+    else:
+        points = build.cast(points * scale, kind)
+    return _take(x, _within(f.floor(build.cast(points, float32)), extent), axis)
+
+
+def _nearest(x: Node, output: tuple[int, ...], factors: Factors, exact: bool) -> Node:
+    if x.dtype.kind != "f" and x.dtype.name != "uint8":
+        raise NotImplementedError(f"\"upsample_nearest{len(output)}d\" not implemented for '{type_name(x.dtype)}'")
+    for axis, (count, factor) in enumerate(zip(output, factors), 2):
+        x = _nearest_axis(x, axis, count, factor, exact)
+    return x
+
+
+NEAREST = Operator("upsample_nearest", _nearest, fresh=True)
+
+
+# --- weights -----------------------------------------------------------------------------------------------------------
+
+
+def _scale(extent: int, count: int, factor: float | None, align_corners: bool) -> float:
+    if align_corners:
+        return (extent - 1) / (count - 1) if count > 1 else 0.0
+    return 1.0 / factor if factor else extent / count
+
+
+def _points(graph: Graph, extent: int, count: int, factor: float | None, align_corners: bool, dtype: DType) -> Node:
+    """Where the places of the result lie on the input's axis."""
+    scale = graph.constant(_scale(extent, count, factor, align_corners), dtype)
+    places = build.cast(graph.iota(count), dtype)
+    if align_corners:
+        return places * scale
+    return (places + 0.5) * scale - 0.5
+
+
+def _blend(x: Node, axis: int, taps: Sequence[tuple[Node, Node]]) -> Node:
+    """The sum of elements, one for every place, times their weights."""
+    parts = [_take(x, index, axis) * _vector(weight, axis, x.ndim) for index, weight in taps]
+    return sum(parts[1:], start=parts[0])
+
+
+def _linear_axis(x: Node, axis: int, count: int, factor: float | None, align_corners: bool) -> Node:
+    extent = x.shape[axis]
+    if extent == count:
+        return x
+    point = _points(x.graph, extent, count, factor, align_corners, x.dtype)
+    point = build.where(point < 0, 0, point)
+    floor = f.floor(point)
+    floor = build.where(floor > extent - 1, extent - 1, floor)
+    upper = point - floor
+    upper = build.where(upper > 1, 1, upper)
+    return _blend(x, axis, [(_within(floor, extent), 1 - upper), (_within(floor + 1, extent), upper)])
+
+
+def _cubic(distance: Node, a: float) -> tuple[Node, Node]:
+    """Keys' kernel at distances below 1, and the same plus 1."""
+    t, far = distance, distance + 1
+    return ((a + 2) * t - (a + 3)) * t * t + 1, ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+
+
+def _cubic_axis(x: Node, axis: int, count: int, factor: float | None, align_corners: bool) -> Node:
+    extent = x.shape[axis]
+    point = _points(x.graph, extent, count, factor, align_corners, x.dtype)
+    floor = f.floor(point)
+    floor = build.where(floor > extent - 1, extent - 1, floor)
+    t = point - floor
+    t = build.where(t > 1, 1, t)
+    (near, before), (following, beyond) = _cubic(t, -0.75), _cubic(1 - t, -0.75)
+    weights = (before, near, following, beyond)
+    return _blend(x, axis, [(_within(floor + (j - 1), extent), weight) for j, weight in enumerate(weights)])
+
+
+def _antialiased_axis(x: Node, axis: int, count: int, factor: float | None, align_corners: bool, cubic: bool) -> Node:
+    """All elements within the filter's reach, weighed and divided by the sum of the weights."""
+    extent, graph, dtype = x.shape[axis], x.graph, x.dtype
+    scale = _scale(extent, count, factor, align_corners)
+    stretch = max(scale, 1.0)
+    support = (2.0 if cubic else 1.0) * stretch
+    size = math.ceil(support) * 2 + 1
+    centre = (build.cast(graph.iota(count), dtype) + 0.5) * graph.constant(scale, dtype)
+    low = build.cast(f.trunc(centre - support + 0.5), int64)
+    low = build.where(low < 0, 0, low)
+    high = build.cast(f.trunc(centre + support + 0.5), int64)
+    high = build.where(high > extent, extent, high)
+    column = (count, 1)
+    place = build.reshape(low, column) + graph.iota(size)
+    inside = place < build.broadcast_to(build.reshape(high, column), place.shape)
+    away = f.abs((build.cast(place, dtype) - build.reshape(centre, column) + 0.5) * (1.0 / stretch))
+    if cubic:
+        near, far = _cubic(away, -0.5)[0], _cubic(away - 1, -0.5)[1]
+        weight = build.where(away < 1, near, build.where(away < 2, far, 0))
+    else:
+        weight = build.where(away < 1, 1 - away, 0)
+    weight = build.where(inside, weight, 0)
+    weight = weight / build.reduce(weight, "sum", (1,), keepdim=True)
+    taken = _take(x, build.reshape(_within(place, extent), (count * size,)), axis)
+    parts = build.reshape(taken, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
+    table = [n if i in (axis, axis + 1) else 1 for i, n in enumerate(parts.shape)]
+    kept = build.where(build.reshape(inside, table), parts, 0) * build.reshape(weight, table)
+    return build.reduce(kept, "sum", (axis + 1,))
+
+
+_AXES: dict[str, Any] = {"linear": _linear_axis, "cubic": _cubic_axis}
+
+
+def _weighed(x: Node, kind: str, output: tuple[int, ...], factors: Factors, align_corners: bool, antialias: bool) -> Node:
+    if x.dtype.kind != "f":
+        raise NotImplementedError(f"\"upsample_{kind}{len(output)}d\" not implemented for '{type_name(x.dtype)}'")
+    value = build.cast(x, compute_dtype(x.dtype))
+    for axis, (count, factor) in reversed(list(enumerate(zip(output, factors), 2))):
+        if antialias:
+            value = _antialiased_axis(value, axis, count, factor, align_corners, kind == "cubic")
+        else:
+            value = _AXES[kind](value, axis, count, factor, align_corners)
+    return build.cast(value, x.dtype)
+
+
+WEIGHED = Operator("upsample_weighed", _weighed, fresh=True)
+
+
+# --- the functions users call -----------------------------------------------------------------------------------------
+
+
+_NEEDS = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
+_MODES = "nearest | linear | bilinear | bicubic | trilinear | lanczos | area | nearest-exact"
+
+
+def _sizes(shape: Sequence[int], size: Any, scale_factor: Any, recompute: bool, dim: int) -> tuple[tuple[int, ...], Factors]:
+    """The sizes of the result, and the factors where the scale follows from them."""
+    if size is not None and scale_factor is not None:
+        raise ValueError("only one of size or scale_factor should be defined")
+    if size is None and scale_factor is None:
+        raise ValueError("either size or scale_factor should be defined")
+    given, name = (size, "output size") if size is not None else (scale_factor, "scale_factor")
+    values = list(given) if isinstance(given, list | tuple) else [given] * dim
+    if len(values) != dim:
+        raise ValueError(
+            f"Input and {name} must have the same number of spatial dimensions, but got input with spatial dimensions of "
+            f"{list(shape[2:])} and {name} of {given}. Please provide input tensor in (N, C, d1, d2, ...,dK) format and one "
+            "number for each of d1, ..., dK."
+        )
+    if size is not None:
+        if recompute:
+            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
+        if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in values):
+            raise TypeError(
+                "expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int, int], but got size with "
+                f"types {[type(n) for n in values]}"
+            )
+        return tuple(map(int, values)), (None,) * dim
+    factors = [float(v) for v in values]
+    output = tuple([int(n * factor) for n, factor in zip(shape[2:], factors)])
+    return output, (None,) * dim if recompute else tuple(factors)
+
+
+def _check(input: Tensor, output: tuple[int, ...]) -> None:  # noqa: A002
+    shape = input.layout.shape
+    sides = {1: "W", 2: "HW", 3: "DHW"}[len(output)]
+    if min(*shape[2:], *output) < 1:
+        given, wanted = (", ".join(f"{s}: {n}" for s, n in zip(sides, each)) for each in (shape[2:], output))
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input ({given}) output ({wanted})")
+    if not shape[1]:
+        raise RuntimeError(f"Non-empty {len(shape)}D data tensor expected but got a tensor with sizes {list(shape)}")
+
+
+@_public
+def interpolate(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,  # noqa: A002
+    mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:  # fmt: skip
+    """The axes of space resized to `size`, or by scale_factor (rounded down).
+
+    input (N, C, L), (N, C, H, W) or (N, C, D, H, W). mode: "nearest" (the default), "nearest-exact", "area"; "linear" for 3D,
+    "bilinear" and "bicubic" for 4D, "trilinear" for 5D input. align_corners: whether the centres of the corner elements, rather
+    than their edges, are at the corners of the result. recompute_scale_factor: whether the scale follows from the sizes rather
+    than from scale_factor. antialias: with "bilinear" and "bicubic", filters as wide as what they shrink.
+    dtypes: floating point ("nearest" also uint8). Raises ValueError for arguments that contradict each other, RuntimeError for
+    empty sizes, NotImplementedError for a mode of another rank and for "lanczos".
+
+    >>> ts.nn.functional.interpolate(ts.tensor([[[0.0, 10.0]]]), scale_factor=2, mode="linear")
+    tensor([[[ 0.0000,  2.5000,  7.5000, 10.0000]]])
+    """
+    need_tensors("interpolate", input=input)
+    shape = input.layout.shape
+    if mode in ("nearest", "area", "nearest-exact"):
+        if align_corners is not None:
+            raise ValueError(
+                "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
+            )
+    dim = len(shape) - 2
+    recompute = bool(recompute_scale_factor) or (mode == "area" and size is None)
+    output, factors = _sizes(shape, size, scale_factor, recompute, dim)
+    if antialias and not (mode in ("bilinear", "bicubic", "lanczos") and len(shape) == 4):
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input"
+        )
+    if mode == "lanczos":
+        raise NotImplementedError("interpolate: mode 'lanczos' is not there; use 'bicubic' with antialias=True")
+    if dim not in (1, 2, 3) or (mode not in _NEEDS and mode not in ("nearest", "nearest-exact", "area")):
+        raise NotImplementedError(
+            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {len(shape)}D) for the modes: {_MODES} (got {mode})"
+        )
+    if mode in _NEEDS and _NEEDS[mode] != len(shape):
+        raise NotImplementedError(f"Got {len(shape)}D input, but {mode} mode needs {_NEEDS[mode]}D input")
+    if mode == "area":
+        return adaptive_average(f"adaptive_avg_pool{dim}d", dim, input, output)
+    _check(input, output)
+    if mode in ("nearest", "nearest-exact"):
+        return call(NEAREST, (input,), {"output": output, "factors": factors, "exact": mode == "nearest-exact"})
+    attrs = {"kind": "cubic" if mode == "bicubic" else "linear", "output": output, "factors": factors}
+    return call(WEIGHED, (input,), {**attrs, "align_corners": bool(align_corners), "antialias": bool(antialias)})
+
+
+def _deprecated(name: str) -> None:
+    warnings.warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3)
+
+
+@_public
+def upsample(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,  # noqa: A002
+    mode: str = "nearest", align_corners: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """The former name of `interpolate`; warns."""
+    _deprecated("upsample")
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+@_public
+def upsample_nearest(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,  # noqa: A002
+) -> Tensor:  # fmt: skip
+    """`interpolate` with mode="nearest"; warns."""
+    _deprecated("upsample_nearest")
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+@_public
+def upsample_bilinear(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,  # noqa: A002
+) -> Tensor:  # fmt: skip
+    """`interpolate` with mode="bilinear" and align_corners=True; warns."""
+    _deprecated("upsample_bilinear")
+    return interpolate(input, size, scale_factor, "bilinear", True)
