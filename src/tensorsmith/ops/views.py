@@ -82,7 +82,7 @@ def _as_dtype(x: Tensor, dtype: DType) -> Tensor:
             shape, strides = (*shape[:-1], shape[-1] * ratio), (*(s * ratio for s in strides[:-1]), 1)
         else:
             ratio = new // old
-            fits = shape[-1] % ratio == 0 and all(s % ratio == 0 for n, s in zip(shape[:-1], strides) if n != 1)
+            fits = shape[-1] % ratio == 0 and all(s % ratio == 0 for s in strides[:-1])
             if not fits or (x.ptr - x.storage.ptr) % new:
                 raise RuntimeError(
                     f"self.size(-1), self.storage_offset() and self.stride() must be divisible by {ratio} to view "
