@@ -38,8 +38,8 @@ class _Direction:
     def advance(self, gates: Tensor, state: State) -> State:
         found = self.step(gates, *state, self.w_hh, *self.rest)
         if not self.lstm:
-            return (found,)
-        hidden, cell = found
+            return (found,) if isinstance(found, Tensor) else (found[0],)
+        hidden, cell = found[:2]
         return (hidden if self.projection is None else linear(hidden, self.projection)), cell
 
     def over_steps(self, x: Tensor, state: State, backwards: bool) -> tuple[Tensor, State]:

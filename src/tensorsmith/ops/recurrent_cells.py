@@ -6,7 +6,8 @@ With a = W_ih x + b_ih (`gates`, computed for all steps at once where there are 
     lstm         i, f, g, o = a + b;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
     gru          r = sigmoid(a_r + b_r); z = sigmoid(a_z + b_z); n = tanh(a_n + r b_n);  h' = n + z (h - n)
 
-A step is one operator: one matrix product and one pointwise kernel.
+A step is one operator: one matrix product and one pointwise kernel. Its last result, where it has more than the state, is
+what its gradient would otherwise multiply again.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ def _relu(gates: Node, hidden: Node, weight: Node, *bias: Node) -> Node:
     return f.relu(gates + _hidden(hidden, weight, bias))
 
 
-def _lstm(gates: Node, hidden: Node, cell: Node, weight: Node, *bias: Node) -> tuple[Node, Node]:
-    product = _hidden(hidden, weight, bias)
-    i, forget, g, o = (build.wide(a) + build.wide(b) for a, b in zip(_parts(gates, 4), _parts(product, 4)))
+def _lstm(gates: Node, hidden: Node, cell: Node, weight: Node, *bias: Node) -> tuple[Node, Node, Node]:
+    total = gates + _hidden(hidden, weight, bias)
+    i, forget, g, o = (build.wide(x) for x in _parts(total, 4))
     new = f.sigmoid(forget) * build.wide(cell) + f.sigmoid(i) * f.tanh(g)
-    return build.cast(f.sigmoid(o) * f.tanh(new), hidden.dtype), build.cast(new, cell.dtype)
+    return build.cast(f.sigmoid(o) * f.tanh(new), hidden.dtype), build.cast(new, cell.dtype), total
 
 
-def _gru(gates: Node, hidden: Node, weight: Node, *bias: Node) -> Node:
+def _gru(gates: Node, hidden: Node, weight: Node, *bias: Node) -> tuple[Node, Node]:
     product = _hidden(hidden, weight, bias)
     (a_r, a_z, a_n), (b_r, b_z, b_n) = ([build.wide(x) for x in _parts(y, 3)] for y in (gates, product))
     reset, keep = f.sigmoid(a_r + b_r), f.sigmoid(a_z + b_z)
     new = f.tanh(a_n + reset * b_n)
-    return build.cast(new + keep * (build.wide(hidden) - new), hidden.dtype)
+    return build.cast(new + keep * (build.wide(hidden) - new), hidden.dtype), product
 
 
 STEPS: dict[str, Operator] = {
@@ -93,9 +94,10 @@ def _cell(
     _check(name, mode, x, hidden, w_ih, w_hh)
     bias = () if b_hh is None else (b_hh,)
     found = STEPS[mode](linear(x, w_ih, b_ih), *hidden, w_hh, *bias)
-    if not single:
-        return found  # type: ignore[no-any-return]
-    return tuple(each.squeeze(0) for each in found) if mode == "LSTM" else found.squeeze(0)
+    states = (found,) if isinstance(found, Tensor) else found[: len(hidden)]
+    if single:
+        states = tuple(each.squeeze(0) for each in states)
+    return states if mode == "LSTM" else states[0]  # type: ignore[no-any-return]
 
 
 _entered = public("recurrent", method=False, kind="composite")
