@@ -120,6 +120,20 @@ def test_parts_of_a_large_batch(monkeypatch: pytest.MonkeyPatch):
     compare(*both("conv2d"), normal(5, 3, 10, 16), normal(7, 3, 3, 3), gradients=1, padding=(0, 1), stride=(1, 2))
 
 
+@pytest.mark.parametrize("stride", [(2, 3), (4, 1)])
+@pytest.mark.parametrize("dilation", [(1, 2), (2, 3)])
+def test_no_zeros_are_written_between_elements(stride: tuple[int, int], dilation: tuple[int, int]):
+    attrs = {"stride": stride, "dilation": dilation}
+    compare(*both("conv_transpose2d"), normal(2, 4, 9, 7), normal(4, 3, 3, 2), gradients=1, groups=2, padding=1, **attrs)
+    compare(*both("conv2d"), normal(2, 4, 21, 19), normal(6, 2, 3, 2), gradients=1, groups=2, padding=1, **attrs)
+
+
+def test_large_convolutions_in_both_directions():
+    for attrs in ({"padding": 1}, {"stride": 2, "padding": 1}, {"groups": 8}):
+        x, w = normal(4, 16, 26, 30), normal(24, 16 // attrs.get("groups", 1), 3, 3)
+        compare(*both("conv2d"), x, w, normal(24), dtype="float32", gradients=1, tolerance=1e-4, **attrs)
+
+
 def test_arguments_given_as_lists_and_kept_calls():
     x, w = ts.ones(1, 1, 4, 4), ts.ones(1, 1, 3, 3)
     for _ in range(2):

@@ -8,7 +8,7 @@ P are the positions of the result, K those of the kernel. Two things decide how 
 * kernels larger than the result, as in the gradient of a weight: the columns lie transposed, so that the copy runs along
   the longer of the two.
 
-A 1x1 kernel of stride 1 copies nothing. A convolution that would copy more than `LARGEST` runs in parts of the batch.
+A 1x1 kernel of stride 1 copies nothing. Zeros between the elements of x are never written: `interleaved`. A convolution that would copy more than `LARGEST` runs in parts of the batch.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 
 from tensorsmith.ir import build
-from tensorsmith.ir.convolution import windows
+from tensorsmith.ir.convolution import convolution, windows
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 
 FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
 FEWEST_POSITIONS = 16  # of a result, from which vectors of positions are filled
 MOST_TAPS = 1024
+LEAST_DEPTH = 1024  # positions and images that a weight is summed over, from which slabs beat one product
 LARGEST = 1 << 24  # elements of a copy
 
 
@@ -46,6 +47,8 @@ def lower_convolutions(graph: Graph) -> Graph:
 def _lowered(node: Node, x: Node, w: Node) -> Node:
     if not node.numel or not w.numel or not x.numel:
         return build.full(x.graph, node.shape, 0, node.dtype)
+    if set(node.attrs["step"]) != {1} and set(node.attrs["stride"]) == {1}:
+        return interleaved(node, x, w)
     if is_direct(node):
         x = build.pad(x, (0,) * x.ndim, (0,) * x.ndim, (1, 1, *node.attrs["step"]))
         return x.graph.add(Primitive.CONV, (x, w), **{**node.attrs, "step": (1,) * (x.ndim - 2)})
@@ -58,6 +61,49 @@ def _lowered(node: Node, x: Node, w: Node) -> Node:
     return build.concat([as_product(node, part, w) for part in parts], 0)
 
 
+def interleaved(node: Node, x: Node, w: Node) -> Node:
+    """A convolution of x with zeros between its elements, without the zeros.
+
+    Along an axis of step s the results of each remainder modulo s see every s-th tap alone: s convolutions of x itself with
+    parts of the kernel, whose results take turns.
+    """
+    attrs, rank = node.attrs, node.ndim - 2
+    count = [-(-n // s) for n, s in zip(node.shape[2:], attrs["step"])]  # of every remainder; the last ones may be cut
+
+    def part(axis: int, remainders: tuple[int, ...]) -> Node:
+        if axis == rank:
+            return _of_remainder(node, x, w, count, remainders)
+        s = attrs["step"][axis]
+        parts = [part(axis + 1, (*remainders, r)) for r in range(s)]
+        apart = [build.reshape(y, (*y.shape[: axis + 3], 1, *y.shape[axis + 3 :])) for y in parts]
+        joined = build.concat(apart, axis + 3)
+        return build.reshape(joined, (*joined.shape[: axis + 2], count[axis] * s, *joined.shape[axis + 4 :]))
+
+    y = part(0, ())
+    for axis, n in enumerate(node.shape[2:], 2):
+        y = build.slice_(y, axis, 0, n)
+    return y
+
+
+def _of_remainder(node: Node, x: Node, w: Node, count: list[int], remainders: tuple[int, ...]) -> Node:
+    """The results at positions with the given remainders modulo the step, `count` an axis."""
+    attrs = node.attrs
+    low, high, dilation = [], [], []
+    each = zip(remainders, attrs["step"], attrs["low"], attrs["dilation"], x.shape[2:], count)
+    for axis, (r, step, before, spaced, n, m) in enumerate(each, 2):
+        meets = [k for k in range(w.shape[axis]) if (r + k * spaced - before) % step == 0]
+        if not meets:
+            return build.full(x.graph, (x.shape[0], w.shape[0], *count), 0, x.dtype)
+        common = math.gcd(step, spaced)
+        w = build.slice_(w, axis, meets[0], len(meets), step // common)
+        low.append((before - r - meets[0] * spaced) // step)
+        dilation.append(spaced // common)
+        high.append(m + (len(meets) - 1) * dilation[-1] - n - low[-1])
+    ones = (1,) * len(count)
+    found = convolution(x, w, ones, low, high, dilation, ones, attrs["groups"])
+    return _lowered(found, x, w)
+
+
 def is_direct(node: Node) -> bool:
     """Whether a kernel of its own computes it: float32 or float64, and results larger than the kernel."""
     x, w = node.inputs
@@ -67,7 +113,16 @@ def is_direct(node: Node) -> bool:
         return False
     if kernel == 1 and set(attrs["stride"] + attrs["step"]) == {1} and not any(attrs["low"] + attrs["high"]):
         return attrs["groups"] == x.shape[1]  # else one product, without a copy
+    if is_weight_gradient(node):
+        return space <= MOST_TAPS
     return space > FEWEST_POSITIONS and kernel <= space and kernel <= MOST_TAPS
+
+
+def is_weight_gradient(node: Node) -> bool:
+    """Whether kernels are larger than results, as where the gradient of a weight is computed."""
+    kernel, space = math.prod(node.inputs[1].shape[2:]), math.prod(node.shape[2:])
+    deep = kernel * node.inputs[1].shape[1] >= LEAST_DEPTH
+    return deep and 1 < space < kernel and set(node.attrs["step"]) == {1}
 
 
 def as_product(node: Node, x: Node, w: Node) -> Node:

@@ -23,6 +23,7 @@ from tensorsmith.kernels.errors import FIRST_POINT, ZERO_DIVISION
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.kernels.spec_scan import ScanSpec
+from tensorsmith.passes.convolutions import is_weight_gradient
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
@@ -178,6 +179,8 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
 
     (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs)
     y = fusion.place(root)
+    if is_weight_gradient(anchor) and group.bias is None and group.activation is None:
+        return [_conv_dot(anchor, (x_node, x), (w_node, w), (root, y))]
     if w.strides[1:] != contiguous_strides(w.shape)[1:]:
         raise NeedsBuffer(anchor.inputs[1])
     if y.strides[-1] != 1 and y.shape[-1] > 1:
@@ -201,6 +204,26 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
         return KernelStep("_".join(["conv", *names]), recipe, sources, bytes_moved, kernel.flops, no_error("conv"), kernel)
 
     return [Request(words, step, kernel.workspace_bytes)]
+
+
+def _conv_dot(anchor: Node, *places: tuple[Node, Strided]) -> Request:
+    """A convolution whose kernels are larger than its results."""
+    from tensorsmith.targets.cpu.conv_dot_plan import dot_problem, plan_dot
+
+    x, w, y = (seen for _, seen in places)
+    taps, size = anchor.shape[2:], anchor.dtype.itemsize
+    described, others = dot_problem(x.shape, w.shape, taps, anchor.attrs, x.strides, w.strides)
+    kernel = plan_dot(anchor.dtype, described, others, y.strides, taps)
+    words: list[tuple[Node | None, int]] = [(node, seen.offset * size) for node, seen in places]
+    words.append((None, 0))
+    bytes_moved = size * (anchor.inputs[0].numel + anchor.inputs[1].numel + anchor.numel)
+    flags = RELEASE_GIL if kernel.flops > 1 << 22 else 0
+    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, flags)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep("conv_dot", recipe, sources, bytes_moved, kernel.flops, no_error("conv_dot"), kernel)
+
+    return Request(words, step, kernel.workspace_bytes)
 
 
 def _part(root_place: Strided, low: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> Strided:

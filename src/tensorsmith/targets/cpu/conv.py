@@ -142,6 +142,30 @@ def problem(
     )  # fmt: skip
 
 
+def tap_places(p: Problem, phases: Sequence[int], slab: Sequence[int]) -> list[int]:
+    """For every tap, how many elements of the slab it lies after tap 0."""
+    places = []
+    for k in itertools.product(*(range(n) for n in p.kernel)):
+        reach = [i * d for i, d in zip(k, p.dilation)]
+        place = 0
+        for at, s, count in zip(reach, p.stride, phases):
+            place = place * count + at % s
+        for at, s, extent in zip(reach, p.stride, slab):
+            place = place * extent + at // s
+        places.append(place)
+    return places
+
+
+def row_edges(space: int, stride: int, low: int, phases: int, pitch: int) -> list[int]:
+    """For every phase: the first position of a slab's row inside x, the end of those, and where in x the first one lies."""
+    edges = []
+    for phase in range(phases):
+        first = min(max(0, -((phase - low) // stride)), pitch)
+        stop = min(pitch, (space - 1 + low - phase) // stride + 1)
+        edges += [first, max(first, stop), first * stride + phase - low]
+    return edges
+
+
 def plan_conv(
     dtype: DType, p: Problem, epilogue: str | None = None, machine: Machine | None = None
 ) -> ConvKernel:
@@ -178,23 +202,11 @@ def plan_conv(
     depth = p.inner * p.kernel[0] * p.kernel[1] * p.kernel[2]
     block_tiles = max(1, _WEIGHT_BYTES // (depth * most * size))
 
-    taps = []
-    for k in itertools.product(*(range(n) for n in p.kernel)):
-        place = [i * d for i, d in zip(k, p.dilation)]
-        of_phase = 0
-        for at, s, count in zip(place, p.stride, phases):
-            of_phase = of_phase * count + at % s
-        moved = [at // s for at, s in zip(place, p.stride)]
-        taps.append((of_phase * phase + (moved[0] * slab_1 + moved[1]) * pitch + moved[2]) * size)
+    taps = [n * size for n in tap_places(p, phases, (slab_0, slab_1, pitch))]
     rows = [
         (a * p.y[2] + b * p.y[3]) * size if b < p.out[1] else -1 for a in range(block) for b in range(slab_1)
     ]
-    edges = []
-    for phase_w in range(phases[2]):
-        first = max(0, -((phase_w - p.low[2]) // p.stride[2]))
-        stop = max(first, min(pitch, (p.space[2] - 1 + p.low[2] - phase_w) // p.stride[2] + 1))
-        first = min(first, pitch)
-        edges += [first, max(first, min(stop, pitch)), first * p.stride[2] + phase_w - p.low[2]]
+    edges = row_edges(p.space[2], p.stride[2], p.low[2], phases[2], pitch)
     tables = tuple(np.array(values, dtype=np.int64) for values in (taps, rows, edges))
 
     tile_pieces: dict[str, Piece] = {}

@@ -13,6 +13,7 @@ what a stride of s skips lies in another of its s phases, so that the tile alway
 from __future__ import annotations
 
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.conv_slab import fill_slab
 from tensorsmith.targets.cpu.gemm_blocks import read_words
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 
@@ -71,7 +72,9 @@ def blocks_function(vectors: Vectors) -> Function:
         outer0 = f.mul(part, w["block"])
         outer = f.minimum(w["block"], f.sub(w["outer"], outer0))
         x = f.offset("%x", f.add(f.mul(image, w["x_batch"]), f.mul(group, w["x_group"])))
-        _fill(f, vectors, w, x, slab, edges, outer0, outer)
+        # As many rows beyond the unit's own as the whole slab has beyond a whole block.
+        rows_0 = f.sub(w["slab_0"], f.sub(w["block"], outer))
+        fill_slab(f, vectors, w, x, slab, edges, outer0, rows_0)
         y = f.offset("%y", f.add(f.add(f.mul(image, w["y_batch"]), f.mul(group, w["y_group"])), f.mul(outer0, w["y_0"])))
         weights = f.offset("%w", f.mul(group, w["w_group"]))
         channel0 = f.mul(group, channel_of(w["tiles"]))
@@ -97,73 +100,3 @@ def blocks_function(vectors: Vectors) -> Function:
                     )
                     f.note("the tile: its sums over channels and taps, stored")
     return f
-
-
-def _fill(
-    f: Function, vectors: Vectors, w: dict[str, str], x: str, slab: str, edges: str, outer0: Value, outer: Value
-) -> None:
-    """Copy what a unit reads: row after row, so that a vector may write past its row's end into the next row."""
-    size = vectors.compute_size
-    # Rows of axis 0 that the unit reads: as many beyond its own as the whole slab has beyond a whole block.
-    rows_0 = f.sub(w["slab_0"], f.sub(w["block"], outer))
-    row_bytes = f.mul(w["pitch"], size)
-    row_1 = f.mul(row_bytes, w["slab_1"])
-    phase = f.mul(row_1, w["slab_0"])
-    with f.loop(0, w["channels"], 1, [("ptr", slab)], name="c in channels") as c:
-        source_c = f.offset(x, f.mul(c.index, w["x_channel"]))
-        target_c = c.carried[0]
-        with f.loop(0, w["phases_0"], 1, [("ptr", target_c)], name="phase 0") as p0:
-            with f.loop(0, w["phases_1"], 1, [("ptr", p0.carried[0])], name="phase 1") as p1:
-                with f.loop(0, w["phases_w"], 1, [("ptr", p1.carried[0])], name="phase w") as pw:
-                    edge = f.offset(edges, f.mul(pw.index, 24))
-                    first, stop, start = (f.load("i64", f.offset(edge, 8 * i), 8) for i in range(3))
-                    with f.loop(0, rows_0, 1, name="row of axis 0") as r0:
-                        at_0 = f.sub(f.add(f.mul(f.add(outer0, r0.index), w["stride_0"]), p0.index), w["low_0"])
-                        inside_0 = f.compare("ult", at_0, w["space_0"])
-                        source_0 = f.offset(source_c, f.mul(at_0, w["x_0"]))
-                        target_0 = f.offset(pw.carried[0], f.mul(r0.index, row_1))
-                        with f.loop(0, w["slab_1"], 1, name="row of axis 1") as r1:
-                            at_1 = f.sub(f.add(f.mul(r1.index, w["stride_1"]), p1.index), w["low_1"])
-                            inside = f.value(f"and i1 {inside_0}, {f.compare('ult', at_1, w['space_1'])}")
-                            low = f.select(inside, "i64", first, w["pitch"])
-                            target = f.offset(target_0, f.mul(r1.index, row_bytes))
-                            _zeros(f, vectors, target, 0, low)
-                            with f.if_(inside):
-                                source = f.offset(f.offset(source_0, f.mul(at_1, w["x_1"])), f.mul(start, w["x_w"]))
-                                _row(f, vectors, w, source, target, first, stop)
-                                _zeros(f, vectors, target, stop, w["pitch"])
-                            f.note("slab row = zeros, x[...], zeros")
-                    pw.next = [f.offset(pw.carried[0], phase)]
-                p1.next = [pw.out[0]]
-            p0.next = [p1.out[0]]
-        c.next = [f.offset(target_c, w["plane"])]
-
-
-def _zeros(f: Function, vectors: Vectors, target: str, low: Value, high: Value) -> None:
-    with f.loop(low, high, vectors.lanes) as i:
-        vectors.store(f, vectors.zero, f.offset(target, f.mul(i.index, vectors.compute_size)))
-
-
-def _row(f: Function, vectors: Vectors, w: dict[str, str], source: str, target: str, first: Value, stop: Value) -> None:
-    size, lanes = vectors.compute_size, vectors.lanes
-    count = f.sub(stop, first)
-    place = f.offset(target, f.mul(first, size))
-
-    def in_vectors() -> None:
-        whole = f.round_down(count, lanes)
-        with f.loop(0, whole, lanes) as i:
-            bytes_in = f.mul(i.index, size)
-            vectors.store(f, vectors.load(f, f.offset(source, bytes_in)), f.offset(place, bytes_in))
-        rest = f.sub(count, whole)
-        with f.if_(f.compare("sgt", rest, 0)):
-            bytes_in = f.mul(whole, size)
-            value = vectors.load(f, f.offset(source, bytes_in), vectors.mask(f, rest))
-            vectors.store(f, value, f.offset(place, bytes_in))
-
-    def one_by_one() -> None:
-        with f.loop(0, count, 1, [("ptr", source)]) as i:
-            value = f.load(vectors.scalar, i.carried[0], size)
-            f.store(value, vectors.scalar, f.offset(place, f.mul(i.index, size)), size)
-            i.next = [f.offset(i.carried[0], w["x_step"])]
-
-    f.branch(f.compare("ne", w["contiguous"], 0), in_vectors, one_by_one)
