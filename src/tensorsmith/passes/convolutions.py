@@ -8,7 +8,8 @@ P are the positions of the result, K those of the kernel. Two things decide how 
 * kernels larger than the result, as in the gradient of a weight: the columns lie transposed, so that the copy runs along
   the longer of the two.
 
-A 1x1 kernel of stride 1 copies nothing. Zeros between the elements of x are never written: `interleaved`. A convolution that would copy more than `LARGEST` runs in parts of the batch.
+A 1x1 kernel of stride 1 copies nothing. A convolution that would copy more than `LARGEST` runs in parts of the batch. Zeros
+between the elements of x are never written: see `interleaved`.
 """
 
 from __future__ import annotations
