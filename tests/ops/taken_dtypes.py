@@ -41,7 +41,8 @@ SAMPLES = 3  # of a variant of an entry, of those that are not empty
 CALLS: dict[str, Callable[[Any, DType], Any]] = {
     **{
         name: lambda x, dtype, name=name: getattr(ts, name)(x)
-        for name in ("is_conj", "is_neg", "numel", "is_tensor", "is_floating_point", "is_complex", "as_tensor")
+        for name in ("is_conj", "is_neg", "numel", "is_tensor", "is_floating_point", "is_complex", "is_inference",
+                     "as_tensor")
     },
     **{
         f"{name}_window": lambda x, dtype, name=name: getattr(ts, f"{name}_window")(5, dtype=dtype)
