@@ -125,7 +125,8 @@ def test_train_on_files_by_path(demo, cache, images, tmp_path):
     assert float(epochs[-1][1]) < float(epochs[0][1])
     assert float(epochs[-1][3]) > 0.95
     state = ts.load(output)
-    assert state["settings"] == {"features": 30, "hidden": [24], "classes": 4}
+    settings = {key: state["settings"][key] for key in ("model", "features", "hidden", "classes", "optimizer")}
+    assert settings == {"model": "mlp", "features": 30, "hidden": [24], "classes": 4, "optimizer": "sgd"}
     assert state["accuracy"] == pytest.approx(float(epochs[-1][3]), abs=1e-4)
 
 

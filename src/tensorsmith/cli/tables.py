@@ -6,18 +6,28 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from tensorsmith.runtime.profiler import Row
 
 
-def make_progress(console: Console, unit: str) -> Progress:
-    """A bar with counts, time, and the fields `loss` and `accuracy` of its task."""
+class _Speed(ProgressColumn):
+    """Steps of the task a second."""
+
+    def render(self, task: Task) -> Text:
+        """The speed of the last seconds, of the whole once it is over."""
+        speed = task.finished_speed or task.speed
+        return Text("- images/s" if speed is None else f"{speed:,.0f} images/s")
+
+
+def make_progress(console: Console, unit: str, speed: bool = False) -> Progress:
+    """A bar with counts, time, and the fields `loss` and `accuracy` of its task; with `speed`, images a second."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn(unit),
-        TextColumn("loss {task.fields[loss]}"), TextColumn("test accuracy {task.fields[accuracy]}"),
-        TimeElapsedColumn(), console=console,
+        *([_Speed()] if speed else []), TextColumn("loss {task.fields[loss]}"),
+        TextColumn("test accuracy {task.fields[accuracy]}"), TimeElapsedColumn(), console=console,
     )  # fmt: skip
 
 

@@ -1,29 +1,41 @@
-"""Train a perceptron on the digits that come with the package, or on MNIST-format files by path.
+"""Train a perceptron, LeNet or ResNet-20 on digits, Fashion-MNIST or MNIST-format files by path.
 
   tensorsmith train --data digits
-  tensorsmith train --data /usr/share/datasets/fashion-mnist --epochs 5 --output fashion.safetensors
+  tensorsmith train --model lenet --data fashion-mnist --epochs 5
+  tensorsmith train --model lenet --data fashion-mnist --epochs 5 --resume
+
+After every epoch the whole state goes to a checkpoint, from which --resume continues to the same numbers, and the log
+beside it: a CSV file, at the end a PNG of the curves.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
+from pathlib import Path
+
+NAMES = {"mlp": "perceptron", "lenet": "LeNet with", "resnet20": "ResNet-20 with"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `tensorsmith train`."""
     parser.add_argument(
-        "--data", required=True, metavar="digits|PATH",
-        help="the digits of the package, or a folder with train-images-idx3-ubyte, ... (plain or .gz)",
+        "--data", required=True, metavar="digits|fashion-mnist|PATH",
+        help="the digits of the package, Debian's Fashion-MNIST, or a folder with train-images-idx3-ubyte, ... (or .gz)",
     )  # fmt: skip
+    parser.add_argument("--model", choices=("mlp", "lenet", "resnet20"), default="mlp", help="default %(default)s")
     parser.add_argument("--epochs", type=int, default=None, help="default 30 for digits, else 5")
     parser.add_argument("--batch-size", type=int, default=None, help="default 64 for digits, else 128")
     parser.add_argument("--lr", type=float, default=None, help="first learning rate (default: adam 0.003, sgd 0.1)")
-    parser.add_argument("--hidden", default="256,128", help="widths of the hidden layers (default %(default)s)")
-    parser.add_argument("--dropout", type=float, default=0.1, help="of hidden values (default %(default)s)")
+    parser.add_argument("--hidden", default="256,128", help="widths of the hidden layers of mlp (default %(default)s)")
+    parser.add_argument("--dropout", type=float, default=0.1, help="of hidden values of mlp (default %(default)s)")
     parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam", help="default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of weights, order and dropout (default %(default)s)")
-    parser.add_argument("--output", metavar="FILE", default=None, help="save the trained model here")
+    parser.add_argument(
+        "--output", metavar="FILE", default=None, help="the checkpoint (default tensorsmith-MODEL-DATA.safetensors)"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--threads", type=int, default=None, help="default: what this process may use")
 
 
@@ -57,14 +69,15 @@ def checked(options: argparse.Namespace) -> tuple[int, ...]:
 def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable[[], None]) -> int:
     from rich.console import Console
 
+    from tensorsmith.cli.curves import draw_curves, write_log
     from tensorsmith.cli.errors import UsageError
     from tensorsmith.cli.tables import make_progress
-    from tensorsmith.cli.training import Settings, Training, check_output, load_parts, save_checkpoint
+    from tensorsmith.cli.training import Settings, Training, check_output, load_parts, resume, save_checkpoint
     from tensorsmith.targets.cpu.pool import get_num_threads, set_num_threads
 
     console = Console(highlight=False, soft_wrap=True)
-    if options.output is not None:
-        check_output(options.output)
+    output = options.output or f"tensorsmith-{options.model}-{os.path.basename(os.path.abspath(options.data))}.safetensors"
+    check_output(output)
     if options.threads is not None:
         try:
             set_num_threads(options.threads)
@@ -73,6 +86,7 @@ def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable
     train, test = load_parts(options.data)
     small = options.data == "digits"
     settings = Settings(
+        model=options.model,
         epochs=options.epochs or (30 if small else 5),
         batch_size=options.batch_size or (64 if small else 128),
         lr=options.lr or {"adam": 3e-3, "sgd": 0.1}[options.optimizer],
@@ -83,16 +97,24 @@ def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable
         seed=options.seed,
     )
     training = Training(settings, train, test)
+    if options.resume:
+        resume(training, output)
     sizes = "x".join(map(str, train.images.shape[2:]))
+    count = sum(p.numel() for p in training.model.parameters())
+    text = training.model.extra_repr() if options.model == "mlp" else f"{count:,} parameters"
     console.print(
         f"{options.data}: {len(train)} images of {sizes} to train on, {len(test)} to test, "
-        f"{len(train.classes)} classes; perceptron {training.model.extra_repr()}; {get_num_threads()} threads"
+        f"{len(train.classes)} classes; {NAMES[options.model]} {text}; {get_num_threads()} threads"
     )
+    done = len(training.log)
+    if done:
+        console.print(f"resumed {output} after epoch {done} of {settings.epochs}")
     check()
-    last = 0.0
-    progress = make_progress(console, "images")
+    log, curves = Path(output).with_suffix(".csv"), Path(output).with_suffix(".png")
+    progress = make_progress(console, "images", speed=True)
     with progress:
-        bar = progress.add_task("epoch 1", total=len(train), loss="-", accuracy="-")
+        last = f"{training.log[-1]['test_accuracy']:.2%}" if done else "-"
+        bar = progress.add_task(f"epoch {done + 1}", total=len(train), loss="-", accuracy=last)
 
         def on_batch(seen: int, loss: float) -> None:
             check()
@@ -100,18 +122,23 @@ def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable
 
         try:
             for epoch in training.epochs(on_batch):
-                last = epoch.accuracy
                 progress.console.print(
                     f"epoch {epoch.number:3d}  loss {epoch.loss:.4f}  {epoch.images_per_second:9,.0f} images/s  "
                     f"test accuracy {epoch.accuracy:.4f}"
                 )
+                save_checkpoint(training, output, epoch.accuracy)
+                write_log(training.log, log)
                 progress.update(bar, accuracy=f"{epoch.accuracy:.2%}")
                 if epoch.number < settings.epochs:
                     progress.update(bar, description=f"epoch {epoch.number + 1}", completed=0)
+                check()
         except FloatingPointError as error:
             raise UsageError(str(error)) from error
-    check()
-    if options.output is not None:
-        save_checkpoint(training, options.output, last)
-        console.print(f"saved {options.output}")
+    if len(training.log) == done:
+        console.print(f"{output} has all of its {done} epochs; give more --epochs to go on")
+        return 0
+    problem = draw_curves(training.log, curves)
+    console.print(f"saved {output}, {log}" + ("" if problem else f", {curves}"))
+    if problem:
+        console.print(problem)
     return 0

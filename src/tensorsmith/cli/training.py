@@ -1,4 +1,4 @@
-"""The training that `demo` and `train` share: a perceptron on images, an epoch at a time.
+"""The training that `demo` and `train` share: a classifier of images, an epoch at a time.
 
 The learning rate follows half a cosine from its first value to 0 over all steps: large steps first, fine ones last.
 """
@@ -6,23 +6,26 @@ The learning rate follows half a cosine from its first value to 0 over all steps
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tensorsmith.cli.errors import UsageError
 from tensorsmith.data import DataLoader, Images
-from tensorsmith.models import MLP
+from tensorsmith.models import MLP, LeNet, ResNet20
 from tensorsmith.nn import functional as F
-from tensorsmith.ops.random import manual_seed
+from tensorsmith.ops.random import get_rng_state, manual_seed, set_rng_state
 from tensorsmith.optim import SGD, AdamW, Optimizer
 from tensorsmith.optim.lr_scheduler import LambdaLR
 from tensorsmith.tensor.modes import no_grad
 
 EVALUATION_BATCH = 1000
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 OnBatch = Callable[[int, float], None]  # images so far, loss of the batch
 
 
@@ -32,6 +35,7 @@ class Settings:
 
     epochs: int
     batch_size: int = 64
+    model: str = "mlp"
     lr: float = 3e-3
     hidden: tuple[int, ...] = (256, 128)
     dropout: float = 0.0
@@ -48,7 +52,9 @@ class Epoch:
     number: int
     loss: float
     images_per_second: float
-    accuracy: float
+    accuracy: float  # on the test part
+    train_accuracy: float  # of the guesses during training
+    learning_rate: float  # at the end
 
 
 @dataclass
@@ -58,8 +64,9 @@ class Training:
     settings: Settings
     train: Images
     test: Images
-    model: MLP = field(init=False)
+    model: Any = field(init=False)
     optimizer: Optimizer = field(init=False)
+    log: list[dict[str, Any]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         manual_seed(self.settings.seed)
@@ -73,31 +80,39 @@ class Training:
         steps = self.settings.epochs * len(self.loader)
         self.schedule = LambdaLR(self.optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0))))
 
-    def new_model(self) -> MLP:
-        """A fresh model of this training's shape."""
-        features = math.prod(self.train.images.shape[1:])
-        s = self.settings
-        return MLP(features, s.hidden, len(self.train.classes), s.dropout, s.input_dropout)
+    def new_model(self) -> Any:
+        """A fresh model of this training's shape. Raises UsageError where the images do not suit it."""
+        s, (channels, height, width), classes = self.settings, self.train.images.shape[1:], len(self.train.classes)
+        if s.model == "resnet20":
+            return ResNet20(channels, classes)
+        if s.model == "lenet":
+            if height != width or height < 4:
+                raise UsageError(f"--model lenet: needs square images of at least 4x4, got {height}x{width}")
+            return LeNet(channels, height, classes)
+        return MLP(channels * height * width, s.hidden, classes, s.dropout, s.input_dropout)
 
-    def step(self, images: Any, labels: Any) -> Any:
-        """One training step; the loss."""
+    def step(self, images: Any, labels: Any) -> tuple[Any, int]:
+        """One training step; the loss and how many guesses were right."""
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.model(images), labels)
+        logits = self.model(images)
+        loss = F.cross_entropy(logits, labels)
         loss.backward()
         self.optimizer.step()
-        return loss
+        right = int((logits.detach().argmax(1) == labels).sum().item())
+        return loss, right
 
     def epochs(self, on_batch: OnBatch) -> Iterator[Epoch]:
         """Train, epoch by epoch. `on_batch` may raise to stop.
 
         Raises FloatingPointError where the loss is no longer a number.
         """
-        for number in range(1, self.settings.epochs + 1):
+        for number in range(len(self.log) + 1, self.settings.epochs + 1):
             self.model.train()
-            total, seen = 0.0, 0
+            total, right, seen = 0.0, 0, 0
             start = time.perf_counter()
             for images, labels in self.loader:
-                loss = self.step(images, labels).item()
+                found, hits = self.step(images, labels)
+                loss = found.item()
                 self.schedule.step()
                 if not math.isfinite(loss):
                     raise FloatingPointError(
@@ -105,13 +120,46 @@ class Training:
                     )
                 seen += len(labels)
                 total += loss * len(labels)
+                right += hits
                 on_batch(seen, loss)
             seconds = time.perf_counter() - start
             accuracy = float(np.trace(confusion(self.model, self.test)) / len(self.test))
-            yield Epoch(number, total / seen, seen / seconds, accuracy)
+            rate = float(self.schedule.get_last_lr()[0])
+            epoch = Epoch(number, total / seen, seen / seconds, accuracy, right / seen, rate)
+            self.log.append(
+                {
+                    "epoch": number, "loss": epoch.loss, "train_accuracy": epoch.train_accuracy,
+                    "test_accuracy": accuracy, "images_per_second": epoch.images_per_second, "learning_rate": rate,
+                }
+            )  # fmt: skip
+            yield epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the training depends on: weights, optimiser, schedule, random numbers, log."""
+        settings = asdict(self.settings)
+        settings["hidden"] = list(settings["hidden"])
+        if isinstance(self.model, MLP):
+            settings["features"] = self.model.features
+        return {
+            "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(), "random": get_rng_state(), "log": self.log,
+            "settings": {**settings, "classes": self.model.classes},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a `state_dict` was taken; `epochs` may differ, another setting raises ValueError naming it."""
+        for each in fields(self.settings):
+            own, saved = getattr(self.settings, each.name), state["settings"][each.name]
+            if each.name != "epochs" and own != (tuple(saved) if isinstance(saved, list) else saved):
+                raise ValueError(f"it was trained with {each.name} {saved}, not {own}")
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.log = [dict(row) for row in state["log"]]
+        set_rng_state(state["random"])
 
 
-def confusion(model: MLP, images: Images) -> np.ndarray:
+def confusion(model: Any, images: Images) -> np.ndarray:
     """How often a label (row) was taken for a class (column): int64 (classes, classes)."""
     classes = model.classes
     counts = np.zeros((classes, classes), np.int64)
@@ -125,11 +173,18 @@ def confusion(model: MLP, images: Images) -> np.ndarray:
 
 
 def load_parts(source: str) -> tuple[Images, Images]:
-    """Training and test part of `digits` or of a folder with MNIST-format files. Raises UsageError naming the path."""
+    """Training and test part of `digits`, of Fashion-MNIST or of a folder with MNIST-format files. Raises UsageError naming the path."""
     from tensorsmith.data import Digits, IdxImages
 
     if source == "digits":
         return Digits(train=True), Digits(train=False)
+    if source == "fashion-mnist":
+        if not os.path.isdir(FASHION_MNIST):
+            raise UsageError(
+                f"--data fashion-mnist: {FASHION_MNIST} does not exist; install Debian's package dataset-fashion-mnist, "
+                "or give the folder that holds its files"
+            )
+        source = FASHION_MNIST
     try:
         train, test = IdxImages(source, train=True), IdxImages(source, train=False)
     except (OSError, ValueError) as error:
@@ -151,9 +206,6 @@ def _without_function_name(message: str) -> str:
 
 def check_output(path: str) -> None:
     """Refuse, before any work, an output file that cannot be written."""
-    import os
-    from pathlib import Path
-
     target = Path(path)
     folder = target.parent
     if not folder.is_dir():
@@ -165,17 +217,23 @@ def check_output(path: str) -> None:
 
 
 def save_checkpoint(training: Training, path: str, accuracy: float) -> None:
-    """Model, optimiser and settings in one file, whole or not at all. Raises UsageError naming the file."""
+    """The whole state of a training in one file, whole or not at all. Raises UsageError naming the file."""
     from tensorsmith.data.serialization import save
 
-    s = training.settings
-    state = {
-        "model": training.model.state_dict(),
-        "optimizer": training.optimizer.state_dict(),
-        "settings": {"features": training.model.features, "hidden": list(s.hidden), "classes": training.model.classes},
-        "accuracy": accuracy,
-    }
+    state = {**training.state_dict(), "accuracy": accuracy}
     try:
         save(state, path)
     except OSError as error:
         raise UsageError(f"--output {path}: cannot be written: {error.strerror or error}") from error
+
+
+def resume(training: Training, path: str) -> None:
+    """Take over a checkpoint. Raises UsageError naming the file and what does not fit."""
+    from tensorsmith.data.serialization import load
+
+    if not os.path.isfile(path):
+        raise UsageError(f"--resume: there is no checkpoint {path}; train without --resume, or name it with --output")
+    try:
+        training.load_state_dict(load(path))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UsageError(f"--resume: {path} does not fit: {error}") from error
