@@ -140,5 +140,5 @@ def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable
     problem = draw_curves(training.log, curves)
     console.print(f"saved {output}, {log}" + ("" if problem else f", {curves}"))
     if problem:
-        console.print(problem)
+        console.print(problem, markup=False)
     return 0

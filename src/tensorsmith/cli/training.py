@@ -173,7 +173,10 @@ def confusion(model: Any, images: Images) -> np.ndarray:
 
 
 def load_parts(source: str) -> tuple[Images, Images]:
-    """Training and test part of `digits`, of Fashion-MNIST or of a folder with MNIST-format files. Raises UsageError naming the path."""
+    """Training and test part of `digits`, of Fashion-MNIST or of a folder with MNIST-format files.
+
+    Raises UsageError naming the path.
+    """
     from tensorsmith.data import Digits, IdxImages
 
     if source == "digits":

@@ -1,5 +1,6 @@
 """Data: datasets, loaders, the digits that come with the package, MNIST-format files by path."""
 
+from tensorsmith.data import transforms as transforms
 from tensorsmith.data.collate import default_collate, default_convert
 from tensorsmith.data.dataset import (
     ChainDataset,
@@ -12,6 +13,7 @@ from tensorsmith.data.dataset import (
     random_split,
 )
 from tensorsmith.data.digits import Digits, load_digits
+from tensorsmith.data.folders import ImageFolder, TextLines
 from tensorsmith.data.idx import find_idx_pair, load_idx
 from tensorsmith.data.images import IdxImages, Images
 from tensorsmith.data.loader import DataLoader
@@ -35,6 +37,7 @@ __all__ = [
     "Digits",
     "DistributedSampler",
     "IdxImages",
+    "ImageFolder",
     "Images",
     "IterableDataset",
     "RandomSampler",
@@ -44,6 +47,7 @@ __all__ = [
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
+    "TextLines",
     "WeightedRandomSampler",
     "WorkerInfo",
     "default_collate",
@@ -53,4 +57,5 @@ __all__ = [
     "load_digits",
     "load_idx",
     "random_split",
+    "transforms",
 ]
