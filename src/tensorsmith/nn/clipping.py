@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
@@ -83,6 +85,14 @@ def clip_grad_norm_(
     norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(parameters, float(max_norm), norm)
     return norm
+
+
+def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
+    """The older name of `clip_grad_norm_`, which warns."""
+    warnings.warn(
+        "`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.", FutureWarning, stacklevel=2
+    )
+    return clip_grad_norm_(*args, **kwargs)
 
 
 @no_grad()

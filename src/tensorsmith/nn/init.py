@@ -5,19 +5,37 @@ fan_in of a weight (out, in, *kernel) is in x kernel elements, fan_out is out x 
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from tensorsmith.ops.creation import array_of, copy_array
+from tensorsmith.ops.random import rand
 from tensorsmith.tensor.modes import no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 _LINEAR = {
     "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid",
 }  # fmt: skip
+
+
+_skipping = False
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """Within it tensors stay as they are: for modules whose weights are loaded at once (`nn.utils.skip_init`)."""
+    global _skipping
+    before, _skipping = _skipping, True
+    try:
+        yield
+    finally:
+        _skipping = before
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -44,13 +62,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """U(a, b)."""
-    return tensor.uniform_(a, b, generator=generator)
+    return tensor if _skipping else tensor.uniform_(a, b, generator=generator)
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """N(mean, std^2)."""
-    return tensor.normal_(mean, std, generator=generator)
+    return tensor if _skipping else tensor.normal_(mean, std, generator=generator)
 
 
 @no_grad()
@@ -65,6 +83,9 @@ def trunc_normal_(
             stacklevel=3,
         )
 
+    if _skipping:
+        return tensor
+
     def below(x: float) -> float:
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
@@ -77,7 +98,7 @@ def trunc_normal_(
 @no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
-    return tensor.fill_(val)
+    return tensor if _skipping else tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
@@ -162,7 +183,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     """
     if tensor.ndim < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
-    if tensor.numel() == 0:
+    if tensor.numel() == 0 or _skipping:
         return tensor
     normal_(tensor, 0.0, 1.0, generator)
     rows = tensor.shape[0]
@@ -172,3 +193,56 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     q *= np.sign(np.diag(r))  # makes Q uniform over the orthogonal group
     q = q.T if wide else q
     return tensor.copy_(copy_array(np.ascontiguousarray(gain * q).reshape(tensor.shape), tensor.dtype))
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight (out, in, *kernel) that keeps its inputs: 1 at the middle of the kernel from channel d to d.
+
+    groups: the same in every group of outputs. ValueError for another number of axes than 3, 4 or 5, and for groups that do
+    not divide the outputs.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    outputs, inputs, *kernel = tensor.shape
+    if outputs % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    values = np.zeros(tuple(tensor.shape))
+    each = outputs // groups
+    for channel in range(min(each, inputs)):
+        values[(slice(channel, None, each), channel, *(n // 2 for n in kernel))] = 1
+    return tensor.copy_(copy_array(values, tensor.dtype))
+
+
+@no_grad()
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """N(0, std^2), with a share of every column, rounded up, set to zero (Martens, 2010). ValueError for no matrix."""
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    zeros = math.ceil(sparsity * rows)
+    normal_(tensor, 0.0, std, generator)
+    order = array_of(rand(rows, columns, generator=generator)).argsort(0)
+    kept = np.ones((rows, columns))
+    np.put_along_axis(kept, order[:zeros], 0.0, 0)
+    return tensor.mul_(copy_array(kept, tensor.dtype))
+
+
+def _older(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The name without the underscore, which warns."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{name[:-1]}` is now deprecated in favor of `nn.init.{name}`.", FutureWarning, stacklevel=2
+        )
+        return function(*args, **kwargs)
+
+    return renamed
+
+
+uniform, normal, constant, eye, dirac = (_older(each) for each in (uniform_, normal_, constant_, eye_, dirac_))
+xavier_uniform, xavier_normal = _older(xavier_uniform_), _older(xavier_normal_)
+kaiming_uniform, kaiming_normal = _older(kaiming_uniform_), _older(kaiming_normal_)
+orthogonal, sparse = _older(orthogonal_), _older(sparse_)
