@@ -60,11 +60,48 @@ def _gru(gates: Node, hidden: Node, weight: Node, *bias: Node) -> tuple[Node, No
     return build.cast(new + keep * (build.wide(hidden) - new), hidden.dtype), product
 
 
+def _pulled(grad: Node, hidden: Node, weight: Node, bias: Sequence[Node]) -> list[Node]:
+    """Gradients of h, W_hh and b_hh from that of W_hh h + b_hh."""
+    parts = [build.matmul(grad, weight), build.matmul(build.permute(grad, (1, 0)), hidden)]
+    return parts + [build.sum_to(grad, each.shape) for each in bias]
+
+
+def _lstm_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node]) -> list[Node | None]:
+    """Written out, because the derived rule adds the gradients of the four parts as four whole ones."""
+    _, hidden, cell, weight, *bias = inputs
+    old, new, g_hidden, g_cell = (build.wide(x) for x in (cell, outputs[1], grads[0], grads[1]))
+    i, forget, g, o = (build.wide(x) for x in _parts(outputs[2], 4))
+    i, forget, g, o, t = f.sigmoid(i), f.sigmoid(forget), f.tanh(g), f.sigmoid(o), f.tanh(new)
+    change = g_cell + g_hidden * o * (1.0 - t * t)
+    parts = [
+        change * g * i * (1.0 - i), change * old * forget * (1.0 - forget), change * i * (1.0 - g * g),
+        g_hidden * t * o * (1.0 - o),
+    ]  # fmt: skip
+    total = build.concat([build.cast(a, hidden.dtype) + b for a, b in zip(parts, _parts(grads[2], 4))], 1)
+    to_hidden, *rest = _pulled(total, hidden, weight, bias)
+    return [total, to_hidden, build.cast(change * forget, cell.dtype), *rest]
+
+
+def _gru_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node]) -> list[Node | None]:
+    gates, hidden, weight, *bias = inputs
+    (a_r, a_z, a_n), (b_r, b_z, b_n) = ([build.wide(x) for x in _parts(y, 3)] for y in (gates, outputs[1]))
+    grad, old = build.wide(grads[0]), build.wide(hidden)
+    reset, keep = f.sigmoid(a_r + b_r), f.sigmoid(a_z + b_z)
+    new = f.tanh(a_n + reset * b_n)
+    to_new = grad * (1.0 - keep) * (1.0 - new * new)
+    parts = [to_new * b_n * reset * (1.0 - reset), grad * (old - new) * keep * (1.0 - keep), to_new]
+    to_gates = build.concat([build.cast(x, hidden.dtype) for x in parts], 1)
+    parts[2] = to_new * reset
+    to_product = build.concat([build.cast(a, hidden.dtype) + b for a, b in zip(parts, _parts(grads[1], 3))], 1)
+    to_hidden, *rest = _pulled(to_product, hidden, weight, bias)
+    return [to_gates, to_hidden + build.cast(grad * keep, hidden.dtype), *rest]
+
+
 STEPS: dict[str, Operator] = {
     "RNN_TANH": Operator("rnn_tanh_step", _tanh),
     "RNN_RELU": Operator("rnn_relu_step", _relu),
-    "LSTM": Operator("lstm_step", _lstm),
-    "GRU": Operator("gru_step", _gru),
+    "LSTM": Operator("lstm_step", _lstm, _lstm_gradient, derived_tangent=True),
+    "GRU": Operator("gru_step", _gru, _gru_gradient, derived_tangent=True),
 }
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}  # blocks of rows of a weight
 
@@ -97,7 +134,7 @@ def _cell(
     states = (found,) if isinstance(found, Tensor) else found[: len(hidden)]
     if single:
         states = tuple(each.squeeze(0) for each in states)
-    return states if mode == "LSTM" else states[0]  # type: ignore[no-any-return]
+    return states if mode == "LSTM" else states[0]  # type: ignore[no-any-return, return-value]
 
 
 _entered = public("recurrent", method=False, kind="composite")

@@ -6,6 +6,8 @@ one operator with several outputs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensorsmith.core import views
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.operator import Operator
@@ -90,6 +92,18 @@ def _parts_place(x: Strided, axis: int, sizes: tuple[int, ...]) -> list[Strided]
     return [views.slice_(x, axis, start, size, 1) for start, size in zip(starts, sizes)]
 
 
+def _parts_gradient(
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], axis: int, sizes: tuple[int, ...] = ()
+) -> list[Node]:
+    """The gradients side by side: written once, where the derived rule adds as many whole ones as there are parts."""
+    x = inputs[0]
+    if not x.shape[axis]:
+        return [build.full(x.graph, x.shape, 0, x.dtype)]
+    lengths = sizes or (1,) * len(grads)
+    parts = [build.reshape(g, (*x.shape[:axis], n, *x.shape[axis + 1 :])) for g, n in zip(grads, lengths)]
+    return [build.concat(parts, axis)]
+
+
 def _rows(x: Node, axis: int) -> list[Node]:
     return [_select(x, axis, i) for i in range(x.shape[axis])]
 
@@ -110,9 +124,11 @@ select_operator = Operator("select", _select, geometry=_select_place)
 slice_operator = Operator("slice", _slice, geometry=views.slice_)
 diagonal_operator = Operator("diagonal", _diagonal, geometry=views.diagonal)
 unfold_operator = Operator("unfold", _unfold, geometry=views.unfold)
-split_operator = Operator("split", _parts, geometry=_parts_place)
-split_sizes_operator = Operator("split_with_sizes", _parts, geometry=_parts_place)
-unbind_operator = Operator("unbind", _rows, geometry=_rows_place)
+split_operator = Operator("split", _parts, _parts_gradient, geometry=_parts_place, derived_tangent=True)
+split_sizes_operator = Operator(
+    "split_with_sizes", _parts, _parts_gradient, geometry=_parts_place, derived_tangent=True
+)
+unbind_operator = Operator("unbind", _rows, _parts_gradient, geometry=_rows_place, derived_tangent=True)
 # The same where there is one part: an operator of one result gives it, not a tuple.
 split_whole_operator = Operator("split_whole", _slice, geometry=views.slice_, node_name="Split")
 unbind_only_operator = Operator("unbind_only", _select, geometry=_select_place, node_name="Unbind")
