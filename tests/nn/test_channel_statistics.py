@@ -188,3 +188,30 @@ def test_a_lazy_module_of_the_users_must_give_all_sizes():
 
     with pytest.raises(RuntimeError, match="has not been fully initialized"):
         Forgetful(3)(ts.ones(2, 4))
+
+
+@pytest.mark.parametrize(("name", "args", "options", "shape"), [
+    ("Conv1d", (4, 3), {}, (2, 6, 7)), ("Conv2d", (4, 3), {"groups": 2, "padding": "same", "bias": False}, (2, 6, 5, 5)),
+    ("Conv2d", (4, (3, 1)), {"stride": 2}, (6, 5, 5)), ("Conv3d", (2, 2), {}, (1, 3, 3, 4, 4)),
+    ("ConvTranspose1d", (4, 3), {"stride": 2, "output_padding": 1}, (2, 6, 7)),
+    ("ConvTranspose2d", (4, 3), {"groups": 2, "dilation": 2}, (2, 6, 5, 5)), ("ConvTranspose3d", (2, 2), {}, (1, 3, 3, 4, 4)),
+])  # fmt: skip
+def test_lazy_convolutions(name, args, options, shape):
+    theirs, ours = getattr(torch.nn, "Lazy" + name)(*args, **options), getattr(ts.nn, "Lazy" + name)(*args, **options)
+    assert repr(ours) == repr(theirs) and list(ours.state_dict()) == list(theirs.state_dict())
+    other = getattr(ts.nn, "Lazy" + name)(*args, **options)
+    x = RANDOM.standard_normal(shape).astype(np.float32)
+    ours(ts.tensor(x)), theirs(torch.tensor(x))
+    assert repr(ours) == repr(theirs) and type(ours) is getattr(ts.nn, name)
+    state = {key: ts.tensor(value.numpy()) for key, value in theirs.state_dict().items()}
+    for layer in (ours, other):
+        layer.load_state_dict(state)
+        wanted = theirs(torch.tensor(x)).detach().numpy()
+        np.testing.assert_allclose(layer(ts.tensor(x)).detach().numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_that_a_lazy_convolution_refuses():
+    with pytest.raises(RuntimeError, match=r"Expected 3D \(unbatched\) or 4D \(batched\) input to LazyConv2d.*\[2, 3\]"):
+        ts.nn.LazyConv2d(4, 3)(ts.ones(2, 3))
+    with pytest.raises(ValueError, match="divisible by groups, got 3 and 2"):
+        ts.nn.LazyConv2d(4, 3, groups=2)(ts.ones(2, 3, 5, 5))

@@ -21,20 +21,22 @@ def trained(layer):
 def test_the_results_are_the_same(layer, bias, affine):
     if layer == "Linear":
         first, norm, x = ts.nn.Linear(3, 4, bias=bias).eval(), trained(ts.nn.BatchNorm1d(4, affine=affine)), ts.randn(5, 3)
-        fused = ts.nn.utils.fuse_linear_bn_eval(first, norm) if norm.ranks[-1] == 3 else None
+        fused = ts.nn.utils.fuse_linear_bn_eval(first, norm)
     else:
         first, norm = getattr(ts.nn, layer)(3, 4, 2, bias=bias).eval(), trained(ts.nn.BatchNorm2d(4, affine=affine))
         x = ts.randn(2, 3, 5, 5)
         fused = ts.nn.utils.fuse_conv_bn_eval(first, norm, transpose=layer != "Conv2d")
-    wanted = norm(first(x) if layer != "Linear" else first(x))
+    wanted = norm(first(x))
     np.testing.assert_allclose(fused(x).detach().numpy(), wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
     assert type(fused) is type(first) and fused is not first and fused.weight.requires_grad
 
 
 def test_only_in_evaluation():
-    for first, norm in ((ts.nn.Conv2d(3, 4, 2), ts.nn.BatchNorm2d(4).eval()), (ts.nn.Conv2d(3, 4, 2).eval(), ts.nn.BatchNorm2d(4))):
+    for training in (0, 1):
+        pair = ts.nn.Conv2d(3, 4, 2), ts.nn.BatchNorm2d(4)
+        pair[training].eval()
         with pytest.raises(AssertionError, match="only for eval"):
-            ts.nn.utils.fuse_conv_bn_eval(first, norm)
+            ts.nn.utils.fuse_conv_bn_eval(*pair)
     with pytest.raises(AssertionError, match="out_features=4 and bn.num_features=5"):
         ts.nn.utils.fuse_linear_bn_eval(ts.nn.Linear(3, 4).eval(), ts.nn.BatchNorm1d(5).eval())
     with pytest.raises(AssertionError, match="must not be None"):
@@ -72,7 +74,8 @@ def test_sparse():
 
 
 @pytest.mark.parametrize("name", [
-    "uniform", "normal", "constant", "eye", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal",
+    "uniform", "normal", "constant", "eye", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal",
+    "orthogonal",
 ])  # fmt: skip
 def test_older_names_warn(name):
     args = (2.0,) if name == "constant" else ()

@@ -8,9 +8,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from tensorsmith.nn.utils import parametrize
 
 import tensorsmith as ts
-from tensorsmith.nn.utils import parametrize
 
 RANDOM = np.random.default_rng(4)
 

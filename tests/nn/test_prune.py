@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.utils.prune as theirs_prune
+from tensorsmith.nn.utils import prune
 
 import tensorsmith as ts
-from tensorsmith.nn.utils import prune
 
 RANDOM = np.random.default_rng(6)
 
@@ -32,8 +32,10 @@ CALLS = {
     "rows": [("ln_structured", {"amount": 2, "n": 2, "dim": 0})],
     "columns": [("ln_structured", {"amount": 0.5, "n": 1, "dim": -1})],
     "again": [("l1_unstructured", {"amount": 0.2}), ("l1_unstructured", {"amount": 0.2})],
-    "rows of what is left": [("ln_structured", {"amount": 2, "n": 2, "dim": 0}), ("ln_structured", {"amount": 1, "n": 2, "dim": 0}),
-                             ("ln_structured", {"amount": 1, "n": float("inf"), "dim": 1})],
+    "rows of what is left": [
+        ("ln_structured", {"amount": 2, "n": 2, "dim": 0}), ("ln_structured", {"amount": 1, "n": 2, "dim": 0}),
+        ("ln_structured", {"amount": 1, "n": float("inf"), "dim": 1}),
+    ],
     "identity": [("identity", {})],
 }
 
