@@ -9,9 +9,7 @@ import tensorsmith as ts
 
 
 @pytest.mark.parametrize(("module", "name", "reason"), [
-    (ts.nn, "LazyConv2d", "convolution"), (ts.nn, "MaxPool2d", "pooling"),
-    (ts.nn, "LSTM", "recurrent"), (ts.nn, "TransformerEncoderLayer", "attention"), (ts.nn, "ZeroPad2d", "functional.pad"),
-    (ts.nn.functional, "conv_tbc", "convolution"), (ts.nn.functional, "scaled_dot_product_attention", "attention"),
+    (ts.nn, "DataParallel", "CPU"), (ts.nn.functional, "conv_tbc", "conv1d"), (ts.nn.functional, "scaled_mm", "8-bit"),
     (ts.optim, "Muon", "AdamW and Lion"), (ts, "FloatTensor", "ts.tensor"),
     (ts, "backends", "CPU"), (ts, "jit", "ts.compile"), (ts.linalg, "inv", "numpy.linalg"),
 ])  # fmt: skip
