@@ -196,7 +196,7 @@ def _matmul(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 def _conv(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     from tensorsmith.ir.convolution import result_shape  # it is written with the builders, which use these rules
 
-    x, w = inputs
+    x, w = inputs[:2]  # a third one: w transformed for Winograd's algorithm (`passes/convolutions.py`)
     dtype = _same_dtype(Primitive.CONV, inputs)
     if dtype.is_complex or dtype is bool_:
         raise NotImplementedError(f"\"conv\" not implemented for '{type_name(dtype)}'")

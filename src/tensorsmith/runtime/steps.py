@@ -176,19 +176,30 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
     anchor, root = group.anchor, group.roots[0]
     assert anchor is not None
     from tensorsmith.targets.cpu.conv import plan_conv, problem
+    from tensorsmith.targets.cpu.winograd_plan import plan_winograd
 
-    (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs)
+    (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs[:2])
     y = fusion.place(root)
+    transformed = anchor.inputs[2] if len(anchor.inputs) > 2 else None
     if is_weight_gradient(anchor) and group.bias is None and group.activation is None:
         return [_conv_dot(anchor, (x_node, x), (w_node, w), (root, y))]
+    if transformed is not None:
+        w_node, w = fusion.locate(transformed)
     if w.strides[1:] != contiguous_strides(w.shape)[1:]:
         raise NeedsBuffer(anchor.inputs[1])
     if y.strides[-1] != 1 and y.shape[-1] > 1:
         raise NeedsBuffer(root)  # written contiguously, and copied from there
     names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
     size = anchor.dtype.itemsize
-    described = problem(x.shape, w.shape, y.shape[2:], anchor.attrs, x.strides, w.strides[0], y.strides, size)
-    kernel = plan_conv(anchor.dtype, described, "_".join(names) or None)
+    if transformed is not None:
+        low = anchor.attrs["low"]
+        kernel = plan_winograd(anchor.dtype, x.shape, y.shape, low, x.strides, y.strides, "_".join(names) or None)
+        names.insert(0, "winograd")
+    else:
+        kernel = plan_conv(
+            anchor.dtype, problem(x.shape, w.shape, y.shape[2:], anchor.attrs, x.strides, w.strides[0], y.strides, size),
+            "_".join(names) or None,
+        )  # fmt: skip
     where: dict[str, tuple[Node | None, int]] = {
         "x": (x_node, x.offset * size), "w": (w_node, w.offset * size), "y": (root, y.offset * size), "workspace": (None, 0),
     }  # fmt: skip

@@ -80,4 +80,24 @@ def _row(f: Function, vectors: Vectors, w: dict[str, str], source: str, target: 
             f.store(value, vectors.scalar, f.offset(place, f.mul(i.index, size)), size)
             i.next = [f.offset(i.carried[0], w["x_step"])]
 
-    f.branch(f.compare("ne", w["contiguous"], 0), in_vectors, one_by_one)
+    def every_second() -> None:
+        even = [2 * k for k in range(lanes)]
+        # The last vector reads no element beyond the last one copied.
+        whole = f.round_down(f.sub(count, 1), lanes)
+        with f.loop(0, whole, lanes) as i:
+            there = f.offset(source, f.mul(i.index, 2 * size))
+            pair = [vectors.load(f, f.offset(there, half * lanes * size)) for half in range(2)]
+            vectors.store(f, vectors.shuffle(f, *pair, even), f.offset(place, f.mul(i.index, size)))
+        rest = f.sub(f.mul(f.sub(count, whole), 2), 1)
+        there = f.offset(source, f.mul(whole, 2 * size))
+        pair = [
+            vectors.load(f, f.offset(there, half * lanes * size), vectors.mask(f, f.sub(rest, half * lanes)))
+            for half in range(2)
+        ]
+        vectors.store(f, vectors.shuffle(f, *pair, even), f.offset(place, f.mul(whole, size)))
+
+    def apart() -> None:
+        dense = f.value(f"and i1 {f.compare('eq', w['x_step'], 2 * size)}, {f.compare('sgt', count, 0)}")
+        f.branch(dense, every_second, one_by_one)
+
+    f.branch(f.compare("ne", w["contiguous"], 0), in_vectors, apart)
