@@ -87,14 +87,14 @@ def _row(f: Function, vectors: Vectors, w: dict[str, str], source: str, target: 
         with f.loop(0, whole, lanes) as i:
             there = f.offset(source, f.mul(i.index, 2 * size))
             pair = [vectors.load(f, f.offset(there, half * lanes * size)) for half in range(2)]
-            vectors.store(f, vectors.shuffle(f, *pair, even), f.offset(place, f.mul(i.index, size)))
+            vectors.store(f, vectors.shuffle(f, pair[0], pair[1], even), f.offset(place, f.mul(i.index, size)))
         rest = f.sub(f.mul(f.sub(count, whole), 2), 1)
         there = f.offset(source, f.mul(whole, 2 * size))
         pair = [
             vectors.load(f, f.offset(there, half * lanes * size), vectors.mask(f, f.sub(rest, half * lanes)))
             for half in range(2)
         ]
-        vectors.store(f, vectors.shuffle(f, *pair, even), f.offset(place, f.mul(whole, size)))
+        vectors.store(f, vectors.shuffle(f, pair[0], pair[1], even), f.offset(place, f.mul(whole, size)))
 
     def apart() -> None:
         dense = f.value(f"and i1 {f.compare('eq', w['x_step'], 2 * size)}, {f.compare('sgt', count, 0)}")
