@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -65,9 +67,9 @@ class CountedOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters that have a gradient."""
         loss = run_closure(closure)
-        traced = modes.tracer is not None
+        traced, scalars = modes.tracer is not None, self.scalars
         for group in self.param_groups:
-            lr, names, update = number_of(group["lr"]), self.names(group), self.update(group)
+            lr, pick, update = number_of(group["lr"]), _picker(self.names(group)), self.update(group)
             last = -1.0
             numbers: tuple[float, ...] = ()
             for param in group["params"]:
@@ -81,15 +83,15 @@ class CountedOptimizer(Optimizer):
                         state.update(self.new_state(param, group))
                     finally:
                         modes.tracer = tracer
-                tensors: tuple[Tensor, ...] = (param, own.grad, *[state[name] for name in names])
+                tensors: tuple[Tensor, ...] = (param, own.grad, *pick(state))
                 if traced:
                     update(tensors, self.traced_numbers(group, state))
                     continue
                 count = self._count(param, state["step"])
-                if self.scalars:
-                    values = _values(state, self.scalars)
+                if scalars:
+                    values = _values(state, scalars)
                     numbers = self.numbers(group, lr, count, values)
-                    for name, value in zip(self.scalars, self.advanced(group, lr, count, values)):
+                    for name, value in zip(scalars, self.advanced(group, lr, count, values)):
                         state[name].fill_(float(value))
                 elif count != last:  # parameters usually share their count
                     last, numbers = count, self.numbers(group, lr, count, ())
@@ -123,6 +125,14 @@ class CountedOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_counters": {}}
+
+
+@functools.cache
+def _picker(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """A function that takes these entries out of a state."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    return lambda state: tuple([state[name] for name in names])
 
 
 def _values(state: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
