@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from commands import command, environment, run
+from PIL import Image
 
 import tensorsmith as ts
 from tensorsmith.cli import main
@@ -110,6 +111,25 @@ def test_curves_are_drawn(tmp_path):
     output = tmp_path / "m.safetensors"
     assert main(["train", "--data", "digits", "--epochs", "2", "--hidden", "4", "--output", str(output)]) == 0
     assert (tmp_path / "m.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_folders_of_images(tmp_path, capfd):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 40), ("test", 10)):
+        for number, name in enumerate(("blue", "red")):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 60, (6, 6, 3)).astype(np.uint8)
+                pixels[..., 2 - 2 * number] += 150
+                Image.fromarray(pixels).save(tmp_path / part / name / f"{i}.png")
+    output = str(tmp_path / "m.safetensors")
+    arguments = ["train", "--data", str(tmp_path), "--epochs", "3", "--batch-size", "8", "--output", output]
+    assert main([*arguments, "--model", "lenet"]) == 0
+    said = capfd.readouterr().out
+    assert "80 images of 6x6 to train on, 20 to test, 2 classes" in said and "test accuracy 1.0000" in said
+    Image.fromarray(np.zeros((6, 7, 3), np.uint8)).save(tmp_path / "test" / "red" / "0.png")
+    assert main(arguments) == 2
+    assert "images must be of one size" in capfd.readouterr().err
 
 
 def test_mistakes_of_resuming(tmp_path, capfd):

@@ -1,4 +1,4 @@
-"""Train a perceptron, LeNet or ResNet-20 on digits, Fashion-MNIST or MNIST-format files by path.
+"""Train a perceptron, LeNet or ResNet-20 on digits, Fashion-MNIST, MNIST-format files or folders of images.
 
   tensorsmith train --data digits
   tensorsmith train --model lenet --data fashion-mnist --epochs 5
@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `tensorsmith train`."""
     parser.add_argument(
         "--data", required=True, metavar="digits|fashion-mnist|PATH",
-        help="the digits of the package, Debian's Fashion-MNIST, or a folder with train-images-idx3-ubyte, ... (or .gz)",
+        help="the digits of the package, Debian's Fashion-MNIST, or a folder with train-images-idx3-ubyte, ... (or .gz) "
+        "or with images in train/CLASS and test/CLASS",
     )  # fmt: skip
     parser.add_argument("--model", choices=("mlp", "lenet", "resnet20"), default="mlp", help="default %(default)s")
     parser.add_argument("--epochs", type=int, default=None, help="default 30 for digits, else 5")

@@ -173,7 +173,8 @@ def confusion(model: Any, images: Images) -> np.ndarray:
 
 
 def load_parts(source: str) -> tuple[Images, Images]:
-    """Training and test part of `digits`, of Fashion-MNIST or of a folder with MNIST-format files.
+    """Training and test part of `digits`, of Fashion-MNIST, of a folder with MNIST-format files, or with images in
+    train/CLASS and test/CLASS.
 
     Raises UsageError naming the path.
     """
@@ -188,9 +189,15 @@ def load_parts(source: str) -> tuple[Images, Images]:
                 "or give the folder that holds its files"
             )
         source = FASHION_MNIST
+    folders = [Path(source) / "train", Path(source) / "test"]
     try:
-        train, test = IdxImages(source, train=True), IdxImages(source, train=False)
-    except (OSError, ValueError) as error:
+        if all(folder.is_dir() for folder in folders):
+            train, test = _pictures(folders[0]), _pictures(folders[1])
+            if train.classes != test.classes:
+                raise ValueError(f"the classes of train are {train.classes}, of test {test.classes}")
+        else:
+            train, test = IdxImages(source, train=True), IdxImages(source, train=False)
+    except (OSError, ValueError, ImportError) as error:
         raise UsageError(f"--data {source}: {_without_function_name(str(error))}") from error
     if train.images.shape[1:] != test.images.shape[1:]:
         sizes = "x".join(map(str, train.images.shape[2:])), "x".join(map(str, test.images.shape[2:]))
@@ -199,6 +206,20 @@ def load_parts(source: str) -> tuple[Images, Images]:
         counts = len(test.classes), len(train.classes)
         raise UsageError(f"--data {source}: the test part has {counts[0]} classes, the training part {counts[1]}")
     return train, test
+
+
+def _pictures(folder: Path) -> Images:
+    """All images of a folder with a folder a class, which must be of one size. Raises ValueError, OSError."""
+    from tensorsmith.data import ImageFolder
+
+    files = ImageFolder(folder)
+    pixels = []
+    for number, (path, _) in enumerate(files.samples):
+        pixels.append(np.array(files[number][0]))
+        if pixels[-1].shape != pixels[0].shape:
+            sizes = ["x".join(map(str, p.shape[:2])) for p in (pixels[-1], pixels[0])]
+            raise ValueError(f"{path} is {sizes[0]}, {files.samples[0][0]} {sizes[1]}; images must be of one size")
+    return Images(np.stack(pixels), np.array(files.targets), 255.0, files.classes)
 
 
 def _without_function_name(message: str) -> str:

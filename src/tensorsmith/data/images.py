@@ -16,9 +16,10 @@ from tensorsmith.ops.creation import from_numpy
 
 
 class Images(Dataset):
-    """Images with class labels: item i is (float32 tensor (1, height, width) in [0, 1], int label).
+    """Images with class labels: item i is (float32 tensor (channels, height, width) in [0, 1], int label).
 
-    images:    uint8 (N, height, width); largest: the pixel value that becomes 1.0; labels: integers (N,)
+    images:    uint8 (N, height, width), or (N, height, width, channels)
+    largest:   the pixel value that becomes 1.0; labels: integers (N,)
     transform: a function of the image tensor, applied on access
     `images` (float32) and `labels` (int64) are the whole set as tensors.
     """
@@ -32,7 +33,8 @@ class Images(Dataset):
         transform: Callable[[Any], Any] | None = None,
     ) -> None:
         scaled = images.astype(np.float32) * np.float32(1 / largest)
-        self.images: Any = from_numpy(np.ascontiguousarray(scaled[:, None]))
+        scaled = scaled[:, None] if scaled.ndim == 3 else scaled.transpose(0, 3, 1, 2)
+        self.images: Any = from_numpy(np.ascontiguousarray(scaled))
         self.labels: Any = from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
         self.classes = list(classes)
         self.transform = transform
@@ -46,7 +48,7 @@ class Images(Dataset):
         return image if self.transform is None else self.transform(image), int(self._labels[index])
 
     def batch(self, indices: Sequence[int]) -> list[Any]:
-        """Images (n, 1, height, width) and labels int64 (n,) of the given items."""
+        """Images (n, channels, height, width) and labels int64 (n,) of the given items."""
         if self.transform is not None:
             return default_collate([self[index] for index in indices])
         return [rows(self.images, indices), rows(self.labels, indices)]
