@@ -132,6 +132,8 @@ def average(
 ) -> Tensor:  # fmt: skip
     """Average pooling of the last `rank` axes, arguments checked."""
     attrs = pooling_numbers(name, input, rank, kernel_size, stride, padding, 1, ceil_mode)
+    if rank == 3 and input.dtype.is_half:
+        raise NotImplementedError(f"\"{name}_out_frame\" not implemented for '{type_name(input.dtype)}'")
     extents = input.layout.shape[input.ndim - rank :]
     if rank == 3 and any(n < k for n, k in zip(extents, attrs["kernel"])):  # PyTorch does not count the padding here
         given, kernel = (" ".join(f"{s}: {n}" for s, n in zip("THW", each)) for each in (extents, attrs["kernel"]))

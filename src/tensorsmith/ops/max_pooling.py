@@ -14,7 +14,7 @@ from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import type_name
+from tensorsmith.ops.checks import need_floating, type_name
 from tensorsmith.ops.pooling_checks import pooling_numbers
 from tensorsmith.ops.pooling_windows import (
     Windows,
@@ -105,8 +105,11 @@ def _enter(rank: int) -> None:
         if return_indices:
             return with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
         attrs = pooling_numbers(name, input, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        if rank == 1:
+            need_floating("max_pool1d_impl", input.dtype)
         return call(MAX_POOL, (input,), attrs)
 
+    integers = " (with return_indices integers too)" if rank == 1 else " and integers"
     space = ", ".join("DHW"[3 - rank :]) if rank > 1 else "L"
     example = ", ".join(["2"] * rank)
     max_pool.__name__ = max_pool.__qualname__ = name
@@ -115,7 +118,7 @@ def _enter(rank: int) -> None:
     input (N, C, {space}) or (C, {space}); every size L becomes floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride)
     + 1, with ceil_mode rounded up, without windows that start in the padding on the right. stride: kernel_size where None.
     return_indices: also int64 places in the flat order of the last {rank} axes, for `max_unpool{rank}d`.
-    dtypes: floating point and integers. Raises RuntimeError for windows that do not fit or padding above half a window.
+    dtypes: floating point{integers}. Raises RuntimeError for windows that do not fit or padding above half a window.
 
     >>> ts.nn.functional.{name}(ts.arange({4**rank}.0).reshape(1, {", ".join(["4"] * rank)}), 2).shape
     Size([1, {example}])

@@ -14,7 +14,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.gradients import put, strided_positions
 from tensorsmith.ir.graph import Node
-from tensorsmith.ops.checks import need_tensors
+from tensorsmith.ops.checks import need_tensors, type_name
 from tensorsmith.ops.pooling_windows import Windows, padded
 from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.ops.registry import public
@@ -81,6 +81,11 @@ def _pair(argument: str, value: Any) -> tuple[int, int]:
     return (found[0], found[-1])
 
 
+def _refuse_integers(routine: str, x: Tensor) -> None:
+    if x.dtype.kind in "iu":
+        raise NotImplementedError(f"\"{routine}_out_cpu\" not implemented for '{type_name(x.dtype)}'; convert it first")
+
+
 def _attrs(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> dict[str, Any]:
     attrs = {
         "kernel": _pair("kernel_size", kernel_size), "stride": _pair("stride", stride),
@@ -124,6 +129,7 @@ def unfold(
             f"padding={attrs['padding']}, calculated shape of the array of sliding blocks as {counts}, but its components must "
             "be at least one."
         )
+    _refuse_integers("im2col", input)
     if input.ndim == 3:
         return call(IM2COL, (input.unsqueeze(0),), attrs).squeeze(0)
     return call(IM2COL, (input,), attrs)
@@ -167,6 +173,7 @@ def fold(
             f"{first + 1} to match the calculated number of sliding blocks {rows} * {wide} = {rows * wide}, but got "
             f"input.size({first + 1})={shape[-1]}."
         )
+    _refuse_integers("col2im", input)
     if input.ndim == 2:
         return call(COL2IM, (input.unsqueeze(0),), {"output": output, **attrs}).squeeze(0)
     return call(COL2IM, (input,), {"output": output, **attrs})
