@@ -91,7 +91,7 @@ def _batch_norm(x: Node, *parameters: Node, eps: float, has_weight: bool) -> tup
     spread = _mean(deviation * deviation, 2)
     mean = _mean(inner, 0)
     apart = inner - mean
-    variance = _mean(spread + apart * apart, 0)
+    variance = _mean(spread, 0) + _mean(apart * apart, 0)
     result = _affine((values - mean) * f.rsqrt(variance + eps), *_split(parameters, has_weight))
     return (
         build.cast(build.reshape(result, x.shape), x.dtype),
