@@ -171,6 +171,17 @@ def test_stacks_are_copies_of_a_layer():
     assert copy.deepcopy(stack).layers[0].activation is ts.nn.functional.relu
 
 
+def test_derivatives():
+    layer = ts.nn.MultiheadAttention(4, 2, dtype=ts.float64)
+    x, y = (ts.tensor(rng.standard_normal((n, 2, 4))).requires_grad_() for n in (3, 2))
+    for need_weights in (True, False):
+
+        def run(x, y, need_weights=need_weights):
+            return [each for each in layer(x, y, y, need_weights=need_weights) if each is not None]
+
+        assert ts.autograd.gradcheck(run, (x, y)) and ts.autograd.gradgradcheck(run, (x, y))
+
+
 def test_static_keys():
     shapes = {"q": (3, 2, 4), "w": (12, 4), "o": (4, 4), "k": (4, 3, 2)}
     arrays = {name: rng.standard_normal(shape) for name, shape in shapes.items()}

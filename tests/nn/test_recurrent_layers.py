@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 
 import tensorsmith as ts
 
@@ -102,6 +103,37 @@ def test_cells(name, bias):
     check(theirs, ours, run, X[0])
     check(theirs, ours, run, X[0], *state)
     check(theirs, ours, run, X[0, 0], *(each[0] for each in state))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_any_lengths(data):
+    """Packed sequences of drawn lengths and sizes, as PyTorch's."""
+    name = data.draw(st.sampled_from(["RNN", "GRU", "LSTM"]))
+    lengths = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    inputs, hidden = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 20))
+    shape = {"bidirectional": data.draw(st.booleans()), "num_layers": data.draw(st.integers(1, 2))}
+    theirs, ours = matched(name, inputs, hidden, **shape)
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+
+    def run(library, module, x):
+        rnn = library.nn.utils.rnn
+        result, ends = module(rnn.pack_padded_sequence(x, lengths, True, False))
+        return rnn.pad_packed_sequence(result, True)[0], ends
+
+    check(theirs, ours, run, random.standard_normal((len(lengths), max(lengths), inputs)))
+
+
+@pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
+def test_derivatives_of_sequences(name):
+    layer = getattr(ts.nn, name)(2, 2, bidirectional=True, dtype=ts.float64)
+    x = ts.tensor(rng.standard_normal((3, 2, 2))).requires_grad_()
+
+    def run(x):
+        packed = ts.nn.utils.rnn.pack_padded_sequence(x, [3, 2])
+        return layer(packed)[0].data, layer(x)[0]
+
+    assert ts.autograd.gradcheck(run, (x,)) and ts.autograd.gradgradcheck(run, (x,))
 
 
 def test_relu_cell():

@@ -127,7 +127,7 @@ def _fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> boo
     return lead[0] == broadcast_shapes(q[:-2], broadcast_shapes(k[:-2], v[:-2]))
 
 
-@public("attention", namespace="nn.functional", method=False, kind="composite")
+@public("attention", namespace="nn.functional", method=False)
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
@@ -141,6 +141,7 @@ def scaled_dot_product_attention(
     scale: 1 / sqrt(E) where it is not given
     enable_gqa: heads (axis -3) of key and value are repeated to the number of the query's heads
 
+    One kernel, forward and backward, whose memory grows with L and S but not with L S; with dropout the weights are held.
     A query whose keys are all masked gets zeros, as do its gradients. RuntimeError for dtypes or sizes that do not fit, and
     for a mask given together with is_causal.
 
