@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,8 +157,8 @@ def test_iterable_datasets_of_persistent_workers_start_again():
     assert list(Counting(2) + Counting(3)) == [0, 1, 0, 1, 2]
 
 
-def test_a_pass_that_is_left_leaves_nothing_behind():
-    before = set(Path(shared_batches.SHARED_MEMORY).glob("tensorsmith-*"))
+def test_a_pass_that_is_left_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_batches, "new_folder", lambda: tempfile.mkdtemp(dir=tmp_path))
     for persistent in (False, True):
         loader = data.DataLoader(Squares(), 2, num_workers=2, persistent_workers=persistent)
         for batch in loader:
@@ -170,7 +170,7 @@ def test_a_pass_that_is_left_leaves_nothing_behind():
         assert flat(loader)[1][2] == [2, 3]
         del loader, other, batch
         gc.collect()
-    assert set(Path(shared_batches.SHARED_MEMORY).glob("tensorsmith-*")) <= before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_init_order_and_kernels_in_workers():

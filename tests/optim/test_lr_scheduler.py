@@ -9,6 +9,8 @@ import torch
 
 import tensorsmith as ts
 
+pytestmark = pytest.mark.filterwarnings("ignore:Detected call of")  # these tests step schedules alone
+
 SCHEDULES = [
     ("StepLR", {"step_size": 3, "gamma": 0.5}),
     ("MultiStepLR", {"milestones": [2, 2, 5], "gamma": 0.5}),
@@ -30,7 +32,6 @@ def rates(opt):
     return [group["lr"] for group in opt.param_groups]
 
 
-@pytest.mark.filterwarnings("ignore:Detected call of")
 @pytest.mark.parametrize(("name", "options"), SCHEDULES)
 def test_rates(name, options):
     found = {}
