@@ -23,7 +23,7 @@ from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 if TYPE_CHECKING:
     from tensorsmith.targets.cpu.disk_cache import DiskCache
 
-_FORMAT = 1  # raise it when the same text must give another object (flags of the code generator)
+_FORMAT = 2  # raise it when the same text must give another object (flags of the code generator)
 
 
 class CompilationError(RuntimeError):
@@ -173,6 +173,11 @@ def _parse(text: str, machine: Machine) -> tuple[Any, Any]:
         module = llvm.parse_assembly(text)
         module.triple = machine.triple
         module.data_layout = str(target.target_data)
+        for function in module.functions:
+            # Nothing here throws. Without unwind tables a link registers none, which recent C runtimes (libgcc of GCC 13
+            # and later) answer with abort() once in a while.
+            if not function.is_declaration:
+                function.add_function_attribute("nounwind")
         module.verify()
     except RuntimeError as error:
         raise CompilationError(f"LLVM refused the text of a kernel: {error}") from None
