@@ -24,10 +24,11 @@ class _Speed(ProgressColumn):
 
 def make_progress(console: Console, unit: str, speed: bool = False) -> Progress:
     """A bar with counts, time, and the fields `loss` and `accuracy` of its task; with `speed`, images a second."""
+    accuracy = TextColumn(f"{'test' if speed else 'test accuracy'} {{task.fields[accuracy]}}")  # 80 columns are enough
     return Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn(unit),
-        *([_Speed()] if speed else []), TextColumn("loss {task.fields[loss]}"),
-        TextColumn("test accuracy {task.fields[accuracy]}"), TimeElapsedColumn(), console=console,
+        TextColumn("{task.description}"), BarColumn(bar_width=10 if speed else 20), MofNCompleteColumn(),
+        _Speed() if speed else TextColumn(unit), TextColumn("loss {task.fields[loss]}"), accuracy, TimeElapsedColumn(),
+        console=console,
     )  # fmt: skip
 
 

@@ -110,6 +110,9 @@ def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable
     done = len(training.log)
     if done:
         console.print(f"resumed {output} after epoch {done} of {settings.epochs}")
+    if done >= settings.epochs:
+        console.print(f"{output} has all of its {done} epochs; give more --epochs to go on")
+        return 0
     check()
     log, curves = Path(output).with_suffix(".csv"), Path(output).with_suffix(".png")
     progress = make_progress(console, "images", speed=True)
@@ -135,9 +138,6 @@ def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable
                 check()
         except FloatingPointError as error:
             raise UsageError(str(error)) from error
-    if len(training.log) == done:
-        console.print(f"{output} has all of its {done} epochs; give more --epochs to go on")
-        return 0
     problem = draw_curves(training.log, curves)
     console.print(f"saved {output}, {log}" + ("" if problem else f", {curves}"))
     if problem:
