@@ -26,9 +26,9 @@ from tensorsmith.targets.cpu.gemm_tile import FINISH, PANEL_VECTORS
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 
 WORDS = (
-    "units", "units_per_chunk", "parts", "block", "outer", "channels", "out_channels", "positions", "padded", "width",
+    "units", "units_per_chunk", "parts", "block", "outer", "channels", "out_channels", "padded", "width",
     "height_out", "width_out", "y_batch", "y_channel", "y_0", "v_offset", "m_offset", "workspace_stride", "tiles", "extra",
-    "base", "big", "small", *(f"x_{name}" for name in SLAB),
+    "base", "big", "small", "big_narrow", "small_narrow", *(f"x_{name}" for name in SLAB),
 )  # fmt: skip
 POINTS = 16
 LAUNCH = ("x", "u", "y", "bias", "workspace")
@@ -73,19 +73,20 @@ def loops_function(vectors: Vectors, bias: bool, function: str) -> Function:
         rows = f.minimum(w["block"], f.sub(w["outer"], outer0))
         x = f.offset(at["x"], f.mul(image, of_x["x_image"]))
         fill_slab(f, vectors, of_x, x, slab, edges, outer0, f.add(rows, 1))
-        _transform_input(f, vectors, of_x, slab, v, v_point, row, w["positions"])
+        positions = f.mul(rows, of_x["pitch"])
+        _transform_input(f, vectors, of_x, slab, v, v_point, row, positions)
         with f.loop(0, POINTS, 1, name="point") as point:
             a = f.offset(at["u"], f.mul(point.index, u_point))
             b = f.offset(v, f.mul(point.index, v_point))
             c = f.offset(m, f.mul(point.index, m_point))
-            _product(f, vectors, w, a, b, c, u_row, row)
+            _product(f, vectors, w, a, b, c, u_row, row, f.round_down(f.add(positions, vectors.lanes - 1), vectors.lanes))
         y = f.offset(at["y"], f.mul(image, w["y_batch"]))
         _transform_output(f, vectors, w, m, y, at.get("bias"), function, m_point, row, outer0, rows, of_x["pitch"])
     return f
 
 
 def _transform_input(
-    f: Function, vectors: Vectors, of_x: dict[str, str], slab: str, v: str, v_point: Value, row: Value, positions: str
+    f: Function, vectors: Vectors, of_x: dict[str, str], slab: str, v: str, v_point: Value, row: Value, positions: Value
 ) -> None:
     size, lanes = vectors.compute_size, vectors.lanes
     add, subtract = _arithmetic(f, vectors)
@@ -112,20 +113,26 @@ def _transform_input(
         c.next = [f.offset(c.carried[0], of_x["plane"]), f.offset(c.carried[1], row)]
 
 
-def _product(f: Function, vectors: Vectors, w: dict[str, str], a: str, b: str, c: str, u_row: Value, row: Value) -> None:
+def _product(
+    f: Function, vectors: Vectors, w: dict[str, str], a: str, b: str, c: str, u_row: Value, row: Value, end: Value
+) -> None:
+    """Panels of two vectors of tiles, and one of a single vector where no more are left before `end`."""
     panel = PANEL_VECTORS * vectors.lanes
     size = vectors.compute_size
     big_rows = f.mul(w["extra"], f.add(w["base"], 1))
-    parts = ((w["extra"], w["big"], 0), (f.sub(w["tiles"], w["extra"]), w["small"], big_rows))
-    with f.loop(0, w["padded"], panel, name="panel of tiles") as j:
+    parts = ((w["extra"], "big", 0), (f.sub(w["tiles"], w["extra"]), "small", big_rows))
+    with f.loop(0, end, panel, name="panel of tiles") as j:
         columns = f.mul(j.index, size)
-        for count, function, first in parts:
+        width = f.minimum(panel, f.sub(end, j.index))
+        wide = f.compare("sgt", width, vectors.lanes)
+        for count, which, first in parts:
             with f.if_(f.compare("sgt", count, 0)):
+                function = f.select(wide, "i64", w[which], w[f"{which}_narrow"])
                 address = f.value(f"inttoptr i64 {function} to ptr")
                 f.do(
                     f"call void {address}(ptr {f.offset(a, f.mul(first, u_row))}, ptr {f.offset(b, columns)}, "
                     f"ptr {f.offset(f.offset(c, columns), f.mul(first, row))}, i64 {w['channels']}, i64 {count}, i64 {u_row}, "
-                    f"i64 {size}, i64 {row}, i64 {row}, i64 {panel}, ptr null, i64 {FINISH})"
+                    f"i64 {size}, i64 {row}, i64 {row}, i64 {width}, ptr null, i64 {FINISH})"
                 )
         f.note("M[point][o][tiles] = U[point] V[point]")
 

@@ -15,9 +15,9 @@ from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 from tensorsmith.targets.cpu.winograd import POINTS, WORDS, loops_function
 
-_BLOCK_BYTES = 1 << 20  # of V and M together, in the second-level cache
+_BLOCK_BYTES = 13 << 17  # of V and M together: about a point of each is in the nearest caches at a time
 _CHUNK_FLOPS = 4e6
-_MOST_CHUNKS = 32
+_MOST_CHUNKS = 16  # each has a workspace of its own
 
 
 class WinogradKernels(Kernels):
@@ -49,13 +49,13 @@ def plan_winograd(
     most = max(1, _BLOCK_BYTES // (POINTS * (channels + out_channels) * size * pitch))
     flops = 2 * batch * height * width * out_channels * channels * 9
     wanted = max(1, min(_MOST_CHUNKS, int(flops / _CHUNK_FLOPS)) // batch)
-    most = max(1, min(most, -(-down // min(wanted, 8))))
-    block = min(range(1, most + 1), key=lambda n: (-(-(n * pitch) // panel) * -(-down // n) + -(-down // n), -n))
+    most = max(1, min(most, -(-down // min(wanted, 4))))
+    vectors = lambda rows: -(-rows * pitch // pieces.lanes)
+    block = min(range(1, most + 1), key=lambda n: (down // n * vectors(n) + vectors(down % n), -n))
     parts = -(-down // block)
     slab_0 = block + 1
     plane = 4 * slab_0 * pitch * size
-    positions = block * pitch
-    padded = -(-positions // panel) * panel
+    padded = -(-block * pitch // panel) * panel
     units = batch * parts
     chunks = max(1, min(units, _MOST_CHUNKS, int(flops / _CHUNK_FLOPS)))
     units_per_chunk = -(-units // chunks)
@@ -68,7 +68,10 @@ def plan_winograd(
     v_offset = up(channels * plane + slack)
     m_offset = v_offset + up(POINTS * channels * padded * size + slack)
     workspace_stride = m_offset + up(POINTS * out_channels * padded * size + slack) + 64
-    tile_pieces = {"small": pieces.tile(base, 2, ""), **({"big": pieces.tile(base + 1, 2, "")} if extra else {})}
+    tile_pieces: dict[str, Piece] = {}
+    for name, rows in (("small", base), ("big", base + 1)):
+        if name == "small" or extra:
+            tile_pieces |= {name: pieces.tile(rows, 2, ""), f"{name}_narrow": pieces.tile(rows, 1, "")}
     of_x = {
         "slab_0": slab_0, "slab_1": 1, "pitch": pitch, "plane": plane, "space_0": space[0], "space_1": 1, "stride_0": 2,
         "stride_1": 1, "low_0": low[0], "low_1": 0, "phases_0": 2, "phases_1": 1, "phases_w": 2, "x_channel": x[1] * size,
@@ -77,12 +80,13 @@ def plan_winograd(
     }  # fmt: skip
     words: dict[str, Any] = {
         "units": units, "units_per_chunk": units_per_chunk, "parts": parts, "block": block, "outer": down,
-        "channels": channels, "out_channels": out_channels, "positions": positions, "padded": padded, "width": across,
+        "channels": channels, "out_channels": out_channels, "padded": padded, "width": across,
         "height_out": height, "width_out": width, "y_batch": y[0] * size, "y_channel": y[1] * size, "y_0": y[2] * size,
         "v_offset": v_offset, "m_offset": m_offset, "workspace_stride": workspace_stride, "tiles": tiles, "extra": extra,
         "base": base, **{f"x_{name}": value for name, value in of_x.items()},
         **{
-            name: next(iter(tile_pieces[name].addresses.values())) if name in tile_pieces else 0 for name in ("big", "small")
+            name: next(iter(tile_pieces[name].addresses.values())) if name in tile_pieces else 0
+            for name in ("big", "small", "big_narrow", "small_narrow")
         },
     }  # fmt: skip
     loops = pieces.loops(has_bias, function)
