@@ -350,6 +350,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "diagonal": [Sample((MATRIX,), {"offset": 1, "axis1": 0, "axis2": 1})],
     "unfold": [Sample((MATRIX,), {"axis": 1, "size": 2, "step": 1})],
     "split": [Sample((MATRIX,), {"axis": 1, "sizes": (1, 3)})],
+    "replace_number": [Sample((Data(()), 0.5))],
     "split_whole": [Sample((MATRIX,), {"axis": 1, "start": 0, "length": 4, "step": 1})],
     "unbind_only": [Sample((Data((3, 1), -2, 2),), {"axis": 1, "index": 0})],
     "split_with_sizes": [Sample((MATRIX,), {"axis": 1, "sizes": (1, 0, 3)})],

@@ -76,7 +76,7 @@ COMPLEX = """
     index_select isclose isfinite isinf isnan isreal kron l1_loss ldexp lerp linalg_cross linear log log10 log1p log2
     logaddexp logcumsumexp logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul mean mm
     module_boundary mul mv nan_to_num ne neg nuclear_norm ones_of outer pad_taking parameters_to_vector permute
-    pixel_shuffle pixel_unshuffle pow prod put reciprocal repeat repeat_interleave reshape roll rsqrt rsub
+    pixel_shuffle pixel_unshuffle pow prod put reciprocal replace_number repeat repeat_interleave reshape roll rsqrt rsub
     scale_gradient scatter scatter_add scatter_reduce segment_reduce select sgn sigmoid silu sin sinc sinh slice
     softsign split sqrt square squeeze stack stack_rows std std_mean sub sub_alpha sum sum_to_size svdvals t take tan
     tanh tanhshrink tensordot to_copy total_norm transpose tril triu unbind unfold unsqueeze var var_mean vector_norm
