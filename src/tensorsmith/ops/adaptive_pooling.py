@@ -6,7 +6,6 @@ pooling; otherwise the elements of every window are taken side by side, one axis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from tensorsmith.ops.average_pooling import AVG_POOL
 from tensorsmith.ops.checks import need_floating, need_floating_node, need_tensors
 from tensorsmith.ops.max_pooling import MAX_POOL, MAX_POOL_WITH_INDICES
 from tensorsmith.ops.pooling_checks import sizes
-from tensorsmith.ops.pooling_windows import lowest
+from tensorsmith.ops.pooling_windows import lowest, scattered
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
@@ -106,12 +105,8 @@ def _adaptive_max_pool(x: Node, output: tuple[int, ...]) -> tuple[Node, Node]:
 def _adaptive_max_gradient(
     inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], output: tuple[int, ...]
 ) -> list[Node]:
-    x, grad = inputs[0], grads[0]
-    rows = math.prod(x.shape[: x.ndim - len(output)])
-    base = build.full(x.graph, (rows, math.prod(x.shape[x.ndim - len(output) :])), 0, grad.dtype)
-    index, source = (build.reshape(n, (rows, math.prod(output))) for n in (outputs[1], grad))
-    added = x.graph.add(Primitive.SCATTER, (base, index, source), axis=1, reduce="add")
-    return [build.reshape(added, x.shape)]
+    x = inputs[0]
+    return [scattered(grads[0], outputs[1], x.shape[x.ndim - len(output) :])]
 
 
 ADAPTIVE_AVG_POOL = Operator("adaptive_avg_pool", _adaptive_avg_pool)
@@ -194,8 +189,7 @@ def _enter(rank: int) -> None:
     adaptive_avg_pool.__name__ = adaptive_avg_pool.__qualname__ = average_name
     adaptive_avg_pool.__doc__ = (
         f"The mean of each of `output_size` windows that cover the last {rank} axes: floor(i L / n) to "
-        "ceil((i + 1) L / n).\n\n    "
-        + _SHAPES.format(name=average_name, **words)
+        "ceil((i + 1) L / n).\n\n    " + _SHAPES.format(name=average_name, **words)
     )
     adaptive_max_pool.__name__ = adaptive_max_pool.__qualname__ = name
     adaptive_max_pool.__doc__ = (

@@ -18,7 +18,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_floating, need_floating_node, need_tensors
-from tensorsmith.ops.pooling_windows import numbers
+from tensorsmith.ops.pooling_windows import numbers, scattered
 from tensorsmith.ops.registry import TABLE, public
 from tensorsmith.scalar import functions as f
 from tensorsmith.scalar.table import Fn
@@ -67,12 +67,8 @@ def _fractional(x: Node, samples: Node, kernel: tuple[int, ...], output: tuple[i
 def _gradient(
     inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], kernel: tuple[int, ...], output: tuple[int, ...]
 ) -> list[Node | None]:
-    x, rank = inputs[0], len(kernel)
-    rows = math.prod(x.shape[: x.ndim - rank])
-    base = build.full(x.graph, (rows, math.prod(x.shape[x.ndim - rank :])), 0, x.dtype)
-    index, source = (build.reshape(n, (rows, math.prod(output))) for n in (outputs[1], grads[0]))
-    added = x.graph.add(Primitive.SCATTER, (base, index, source), axis=1, reduce="add")
-    return [build.reshape(added, x.shape), None]
+    x = inputs[0]
+    return [scattered(grads[0], outputs[1], x.shape[x.ndim - len(kernel) :]), None]
 
 
 FRACTIONAL = Operator("fractional_max_pool", _fractional, _gradient)

@@ -12,21 +12,17 @@ from typing import Any
 
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
-from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import need_floating, type_name
 from tensorsmith.ops.pooling_checks import pooling_numbers
 from tensorsmith.ops.pooling_windows import (
     Windows,
-    along,
     largest,
     largest_and_place,
-    pitches,
     scattered,
     windows_of,
 )
 from tensorsmith.ops.registry import public
-from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -49,36 +45,13 @@ def _with_places(x: Node, **attrs: Any) -> tuple[Node, Node]:
     return largest_and_place(x, _windows(x, **attrs))
 
 
-def gradient(x: Node, place: Node, grad: Node, windows: Sequence[Windows]) -> Node:
-    """Each window's gradient at its place."""
-    if all(w.size == w.stride and w.dilation == 1 and not w.padding and w.extent == w.count * w.size for w in windows):
-        return _chosen(x, place, grad, windows)
-    return scattered(grad, place, windows)
-
-
-def _chosen(x: Node, place: Node, grad: Node, windows: Sequence[Windows]) -> Node:
-    """Where windows tile the axes every element has one, and takes its gradient if it is the window's choice."""
-    lead = x.shape[: x.ndim - len(windows)]
-    thin, wide = list(lead), list(lead)
-    for w in windows:
-        thin += [w.count, 1]
-        wide += [w.count, w.size]
-    own = build.full(x.graph, x.shape, 0, place.dtype)
-    for axis, (w, pitch) in enumerate(zip(windows, pitches(windows)), len(lead)):
-        own = own + along(x.graph.iota(w.extent) * pitch, axis, x.ndim)
-    own = build.reshape(own, wide)
-    taken = build.broadcast_to(build.reshape(place, thin), wide)
-    spread = build.broadcast_to(build.reshape(grad, thin), wide)
-    return build.reshape(build.where(build.map_(Fn.EQ, own, taken), spread, 0), x.shape)
-
-
 def _max_pool_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], **attrs: Any) -> list[Node]:
     windows = _windows(inputs[0], **attrs)
-    return [gradient(inputs[0], largest_and_place(inputs[0], windows)[1], grads[0], windows)]
+    return [scattered(grads[0], largest_and_place(inputs[0], windows)[1], [w.extent for w in windows])]
 
 
 def _with_places_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], **attrs: Any) -> list[Node]:
-    return [gradient(inputs[0], outputs[1], grads[0], _windows(inputs[0], **attrs))]
+    return [scattered(grads[0], outputs[1], inputs[0].shape[inputs[0].ndim - len(attrs["kernel"]) :])]
 
 
 MAX_POOL = Operator("max_pool", _max_pool, _max_pool_gradient)
@@ -135,4 +108,4 @@ def _enter(rank: int) -> None:
 for _rank in (1, 2, 3):
     _enter(_rank)
 
-__all__ = ["MAX_POOL", "MAX_POOL_WITH_INDICES", "gradient"]
+__all__ = ["MAX_POOL", "MAX_POOL_WITH_INDICES"]

@@ -225,12 +225,12 @@ def _reduced(x: Node, windows: Sequence[Windows]) -> tuple[Node, Node]:
     return value, offset
 
 
-def scattered(grad: Node, place: Node, windows: Sequence[Windows]) -> Node:
-    """Each gradient added to the element that its window took."""
-    lead = grad.shape[: grad.ndim - len(windows)]
-    flat, rows = math.prod(w.extent for w in windows), math.prod(lead)
-    taken = math.prod(w.count for w in windows)
-    base = build.full(grad.graph, (rows, flat), 0, grad.dtype)
+def scattered(grad: Node, place: Node, space: Sequence[int]) -> Node:
+    """Each gradient added to the element of the axes `space` at its place."""
+    rank = len(space)
+    lead, taken = grad.shape[: grad.ndim - rank], math.prod(grad.shape[grad.ndim - rank :])
+    rows = math.prod(lead)
+    base = build.full(grad.graph, (rows, math.prod(space)), 0, grad.dtype)
     index, source = build.reshape(place, (rows, taken)), build.reshape(grad, (rows, taken))
     result = grad.graph.add(Primitive.SCATTER, (base, index, source), axis=1, reduce="add")
-    return build.reshape(result, (*lead, *[w.extent for w in windows]))
+    return build.reshape(result, (*lead, *space))

@@ -72,11 +72,6 @@ def nearest_places(extent: int, count: int, factor: float | None, exact: bool, d
 def _nearest_axis(x: Node, axis: int, count: int, factor: float | None, exact: bool) -> Node:
     extent = x.shape[axis]
     places = nearest_places(extent, count, factor, exact, x.dtype)
-    if count % extent == 0 and np.array_equal(places, np.arange(count) // (count // extent)):  # each repeated as often
-        between = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
-        repeated = (*x.shape[: axis + 1], count // extent, *x.shape[axis + 1 :])
-        spread = build.broadcast_to(build.reshape(x, between), repeated)
-        return build.reshape(spread, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
     steps = set(np.diff(places).tolist())
     if len(steps) <= 1 and min(steps, default=1) > 0:
         return build.slice_(x, axis, int(places[0]), count, min(steps, default=1))
@@ -95,9 +90,26 @@ def _nearest_axis(x: Node, axis: int, count: int, factor: float | None, exact: b
 def _nearest(x: Node, output: tuple[int, ...], factors: Factors, exact: bool) -> Node:
     if x.dtype.kind != "f" and x.dtype.name != "uint8":
         raise NotImplementedError(f"\"upsample_nearest{len(output)}d\" not implemented for '{type_name(x.dtype)}'")
-    for axis, (count, factor) in enumerate(zip(output, factors), 2):
-        x = _nearest_axis(x, axis, count, factor, exact)
-    return x
+    times = [_times(n, count, factor, exact, x.dtype) for n, count, factor in zip(x.shape[2:], output, factors)]
+    if times[-1] > 1:  # taken one by one, since kernels run along the last axis; rows are repeated
+        times[-1] = 0
+    for axis, (count, factor) in reversed(list(enumerate(zip(output, factors), 2))):
+        if not times[axis - 2]:
+            x = _nearest_axis(x, axis, count, factor, exact)
+    if not any(n > 1 for n in times):
+        return x
+    thin, wide = list(x.shape[:2]), list(x.shape[:2])
+    for n, each in zip(x.shape[2:], times):
+        thin += [n, 1]
+        wide += [n, max(each, 1)]
+    return build.reshape(build.broadcast_to(build.reshape(x, thin), wide), (*x.shape[:2], *output))
+
+
+def _times(extent: int, count: int, factor: float | None, exact: bool, dtype: DType) -> int:
+    """How often each element is taken in turn; 0 where that is not the same for all."""
+    each = count // extent
+    places = nearest_places(extent, count, factor, exact, dtype)
+    return each if count == each * extent and np.array_equal(places, np.arange(count) // each) else 0
 
 
 NEAREST = Operator("upsample_nearest", _nearest, fresh=True)
