@@ -162,7 +162,9 @@ def _jit() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.create_lljit_compiler()
+    # JITLink puts an object's sections side by side. The older linker maps each where there is room, and where memory is
+    # crowded (a process with a GPU runtime) that is further than the 2 GB a constant's relocation reaches: LLVM aborts.
+    return llvm.create_lljit_compiler(use_jit_link=True)
 
 
 def _parse(text: str, machine: Machine) -> tuple[Any, Any]:
@@ -174,8 +176,7 @@ def _parse(text: str, machine: Machine) -> tuple[Any, Any]:
         module.triple = machine.triple
         module.data_layout = str(target.target_data)
         for function in module.functions:
-            # Nothing here throws. Without unwind tables a link registers none, which recent C runtimes (libgcc of GCC 13
-            # and later) answer with abort() once in a while.
+            # Nothing here throws, so a link need not register unwind tables.
             if not function.is_declaration:
                 function.add_function_attribute("nounwind")
         module.verify()
