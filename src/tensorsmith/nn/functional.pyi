@@ -72,6 +72,8 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    out: Any = None,
 ) -> Tensor:
     """The mean of every window of the last 2 axes."""
 def avg_pool3d(
@@ -82,6 +84,8 @@ def avg_pool3d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    out: Any = None,
 ) -> Tensor:
     """The mean of every window of the last 3 axes."""
 def batch_norm(

@@ -116,6 +116,8 @@ ADAPTIVE_MAX_POOL = Operator("adaptive_max_pool", _adaptive_max_pool, _adaptive_
 def _check(name: str, input: Tensor, output_size: Any, rank: int) -> tuple[int, ...]:  # noqa: A002
     need_tensors(name, input=input)
     shape = input.layout.shape
+    if rank > 1 and len(shape) <= rank and isinstance(output_size, Sequence):
+        raise ValueError(f"{name}(): Input dimension should be at least {rank + 1}, got {list(shape)}")
     if len(shape) not in (rank + 1, rank + 2):
         raise RuntimeError(f"{name}(): Expected {rank + 1}D or {rank + 2}D tensor, but got: {list(shape)}")
     for axis in range(len(shape) - rank, len(shape)):

@@ -183,7 +183,7 @@ def _enter(rank: int) -> None:
         rank=rank, space=", ".join("DHW"[3 - rank :]), four=", ".join(["4"] * rank), two=", ".join(["2"] * rank),
         divisor="\n    divisor_override: divides the sums in place of the number of elements.",
     )  # fmt: skip
-    public("pooling", namespace="nn.functional", method=False)(avg_pool)
+    public("pooling", namespace="nn.functional", method=False, out=True)(avg_pool)
 
 
 _enter(2)

@@ -31,7 +31,7 @@ SAME_DTYPE = frozenset("""
     nn.functional.linear nn.functional.logsigmoid nn.functional.softplus nn.functional.softshrink nonzero norm permute_copy
     polar quantile renorm round scatter scatter_add scatter_reduce searchsorted select_copy sgn sign signbit slice_copy
     slice_scatter softmax squeeze_copy t_copy take take_along_dim tensordot transpose_copy tril triu trunc unfold_copy
-    unsqueeze_copy vdot view_copy where
+    unsqueeze_copy vdot view_copy where nn.functional.avg_pool2d nn.functional.avg_pool3d
 """.split())
 
 # Operators that read their input after they have begun to write, in PyTorch: `out` may be no operand of theirs.

@@ -235,7 +235,7 @@ def _fmin(x: Any, y: Any) -> Node:
 
 def _float_power(x: Any, y: Any) -> Node:
     graph = build.graph_of([x, y])
-    dtype = complex128 if build.promote([x, y]).is_complex else float64
+    dtype = complex128 if x.dtype.is_complex or y.dtype.is_complex else float64
     return m(Fn.POW, build.cast(x, dtype, graph), build.cast(y, dtype, graph))
 
 

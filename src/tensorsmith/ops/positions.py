@@ -107,7 +107,7 @@ searchsorted_operator = Operator("searchsorted", _searchsorted)
 
 def _search(name: str, sequence: Tensor, values: Any, right: bool, out_int32: bool) -> Tensor:
     right = as_bool(name, right, "right")
-    if sequence.dtype is bool_ or (isinstance(values, Tensor) and values.dtype is bool_):
+    if sequence.dtype is bool_ and (isinstance(values, bool) or getattr(values, "dtype", None) is bool_):
         raise NotImplementedError(f"\"{name}_out_cpu\" not implemented for 'Bool'")
     number = not isinstance(values, Tensor)
     if number:

@@ -217,9 +217,10 @@ def _check_lerp(name: str, start: Tensor, end: Tensor, weight: Any) -> Any:
     need_tensor(name, start)
     if need_tensor(name, end, "end", 2).dtype is not start.dtype:
         raise RuntimeError(f"expected dtype {c_name(start.dtype)} for `end` but got dtype {c_name(end.dtype)}")
-    if start.dtype.kind not in "fc":
-        raise NotImplementedError(f"\"lerp_kernel_scalar\" not implemented for '{type_name(start.dtype)}'")
     found = _operand(name, weight, "weight")
+    alike = not (isinstance(found, Tensor) and found.dtype is not start.dtype)
+    if start.dtype.kind not in "fc" and alike:
+        raise NotImplementedError(f"\"lerp_kernel_scalar\" not implemented for '{type_name(start.dtype)}'")
     if isinstance(found, Tensor):
         if found.dtype is not start.dtype and found.ndim:
             raise RuntimeError(f"expected dtype {c_name(start.dtype)} for `weight` but got dtype {c_name(found.dtype)}")

@@ -200,7 +200,7 @@ def _attention(node: Node, arrays: Arrays) -> np.ndarray:
         mask = arrays[count]
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     if node.attrs["causal"]:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     if not backward:
         largest = scores.max(-1, keepdims=True, initial=-np.inf)
         largest = np.where(np.isneginf(largest), 0, largest)
