@@ -28,15 +28,13 @@ DTYPES = (
 # Refusals that we do not copy, with the reason.
 ON_PURPOSE = {
     "nn_functional_triplet_margin_with_distance_loss": "the distance of its samples is PyTorch's own function",
+    "nn_functional_linear_cross_entropy_chunked": "the dtype in which it accumulates is refused first there: ValueError",
+    "nn_functional_linear_cross_entropy_chunked_none": "the same",
 }
 # Dtypes that we take where PyTorch has no kernel of them, by entry.
-WIDER: dict[str, tuple[str, ...]] = {
+WIDER = {
     f"nn_functional_conv_transpose{n}d": ("uint8", "int8", "int32") for n in (1, 2, 3)  # of integers it has int64 alone
 }
-# A chunk's dtype of accumulation is named first there; every floating one is fine here.
-WIDER |= dict.fromkeys(
-    ("nn_functional_linear_cross_entropy_chunked", "nn_functional_linear_cross_entropy_chunked_none"), ("bool",)
-)
 SAMPLES = 2  # of an entry, of those that are not empty
 
 
