@@ -170,7 +170,7 @@ def _single_writer(plan: Plan, ordered: Sequence[int]) -> Write:
     recipe, keep = plan.single.address, plan
     pointers, params = (*plan.tensor_inputs, *ordered), plan.params
 
-    if len(pointers) == 2 and len(params) == 1:  # x.add_(2.0)
+    if len(pointers) == 2 and len(params) == 1 and not plan.complex_params:  # x.add_(2.0)
         first, second, number = *pointers, *params
 
         def write_scalar(operands: Sequence[Any]) -> None:
@@ -195,7 +195,7 @@ def _single_writer(plan: Plan, ordered: Sequence[int]) -> Write:
 
     def write(operands: Sequence[Any]) -> None:
         words = [operands[i].ptr for i in pointers]
-        words += [operands[i] for i in params]
+        words += plan.number_words(operands)
         try:
             code = launch(recipe, *words)
         except OverflowError:

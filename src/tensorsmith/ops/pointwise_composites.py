@@ -257,6 +257,8 @@ def as_one_floating(x: Any, y: Any) -> tuple[Node, Node]:
 def _ldexp(x: Any, y: Any) -> Node:
     whole = y.dtype.kind in "iub"
     y = build.cast(y, float_result(y.dtype))  # its own floating dtype, as that of 2.0**y
+    if x.dtype.is_complex or y.dtype.is_complex:
+        return m(Fn.MUL, x, m(Fn.POW, 2.0, build.as_value(y)))
     dtype = x.dtype if whole and x.dtype.kind == "f" else float_result(build.promote([x, y]))
     # 2**y alone may leave the type where x * 2**y does not.
     work = float64 if whole else compute_dtype(dtype)

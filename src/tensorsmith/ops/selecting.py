@@ -76,7 +76,7 @@ def _check_fill(name: str, x: Tensor, mask: Any, value: Any) -> Any:
             raise RuntimeError(
                 f"{name} only supports a 0-dimensional value tensor, but got tensor with {operand.ndim} dimension(s)."
             )
-        if operand.dtype.kind == "c" and x.dtype.kind != "c":
+        if operand.dtype.kind == "c" and x.dtype.kind not in "cb":  # to a bool every number converts
             raise RuntimeError(f"{name}(): a complex value cannot be converted to type {c_name(x.dtype)} without overflow")
         return operand
     check_fits(name, operand, x.dtype)
