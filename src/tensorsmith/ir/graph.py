@@ -241,6 +241,20 @@ def touches_complex(node: Node) -> bool:
     return node.dtype.is_complex or any(operand.dtype.is_complex for operand in node.inputs)
 
 
+def rewritten(graph: Graph, rewrite: Callable[[Node, list[Node]], Node | None]) -> Graph:
+    """A graph with the same inputs, in which each live node is what `rewrite(node, its new operands)` gives; None keeps it."""
+    result = Graph()
+    mapping = {node: result.input(node.shape, node.dtype, node.attrs["param"]) for node in graph.inputs}
+    for node in graph.live_nodes():
+        if node.op is Primitive.INPUT:
+            continue
+        operands = [mapping[operand] for operand in node.inputs]
+        found = rewrite(node, operands)
+        mapping[node] = replay(result, node, operands) if found is None else found
+    result.outputs = tuple(mapping[node] for node in graph.outputs)
+    return result
+
+
 def base_of(node: Node) -> Node:
     """The value under a chain of views."""
     while node.op in VIEWS:

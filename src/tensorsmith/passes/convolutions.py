@@ -20,7 +20,7 @@ from tensorsmith.core.dtypes import float32
 from tensorsmith.ir import build
 from tensorsmith.ir.build import map_
 from tensorsmith.ir.convolution import convolution, windows
-from tensorsmith.ir.graph import Graph, Node, Primitive, replay
+from tensorsmith.ir.graph import Graph, Node, Primitive, rewritten
 from tensorsmith.scalar.table import Fn
 
 FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
@@ -34,20 +34,9 @@ LARGEST = 1 << 24  # elements of a copy
 
 def lower_convolutions(graph: Graph) -> Graph:
     """The same graph with the convolutions that are not `is_direct` as products; the graph itself where there is none."""
-    nodes = graph.live_nodes()
-    if not any(node.op is Primitive.CONV for node in nodes):
+    if not any(node.op is Primitive.CONV for node in graph.live_nodes()):
         return graph
-    result = Graph()
-    mapping: dict[Node, Node] = {}
-    for node in graph.inputs:
-        mapping[node] = result.input(node.shape, node.dtype, node.attrs["param"])
-    for node in nodes:
-        if node.op is Primitive.INPUT:
-            continue
-        operands = [mapping[x] for x in node.inputs]
-        mapping[node] = _lowered(node, *operands) if node.op is Primitive.CONV else replay(result, node, operands)
-    result.outputs = tuple(mapping[node] for node in graph.outputs)
-    return result
+    return rewritten(graph, lambda node, operands: _lowered(node, *operands) if node.op is Primitive.CONV else None)
 
 
 def _lowered(node: Node, x: Node, w: Node) -> Node:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 from tensorsmith.ir import build
-from tensorsmith.ir.graph import Graph, Node, Primitive, replay
+from tensorsmith.ir.graph import Graph, Node, Primitive, rewritten
 from tensorsmith.scalar.table import Fn
 
 LONG = 1 << 16  # elements of a row from which it is split
@@ -65,34 +65,26 @@ def _adds_halves(node: Node) -> bool:
 
 def prepare_reductions(graph: Graph) -> Graph:
     """The same graph with empty reductions replaced and long ones split; the graph itself where there are none."""
-    nodes = graph.live_nodes()
     kinds = (_is_empty, _is_single, _is_narrow, _is_long, _adds_halves)
-    if not any(applies(node) for node in nodes for applies in kinds):
+    if not any(applies(node) for node in graph.live_nodes() for applies in kinds):
         return graph
-    result = Graph()
-    mapping: dict[Node, Node] = {}
-    for node in graph.inputs:
-        mapping[node] = result.input(node.shape, node.dtype, node.attrs["param"])
-    for node in nodes:
-        if node.op is Primitive.INPUT:
-            continue
-        operands = [mapping[x] for x in node.inputs]
-        if _is_empty(node):
-            mapping[node] = _neutral(result, node)
-        elif _is_single(node):
-            mapping[node] = result.add(Primitive.CAST, operands, dtype=node.dtype)  # a value of its own, not a view
-        elif _is_narrow(node):
-            mapping[node] = build.cast(_fold(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"]), node.dtype)
-        elif _is_long(node):
-            mapping[node] = build.cast(_split(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"]), node.dtype)
-        elif _adds_halves(node):
-            base, index, source = operands
-            sums = result.add(node.op, (build.wide(base), index, build.wide(source)), **node.attrs)
-            mapping[node] = build.cast(sums, node.dtype)
-        else:
-            mapping[node] = replay(result, node, operands)
-    result.outputs = tuple(mapping[node] for node in graph.outputs)
-    return result
+    return rewritten(graph, _prepared)
+
+
+def _prepared(node: Node, operands: list[Node]) -> Node | None:
+    if _is_empty(node):
+        return _neutral(operands[0].graph, node)
+    if _is_single(node):
+        return operands[0].graph.add(Primitive.CAST, operands, dtype=node.dtype)  # a value of its own, not a view
+    if _is_narrow(node):
+        return build.cast(_fold(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"]), node.dtype)
+    if _is_long(node):
+        return build.cast(_split(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"]), node.dtype)
+    if _adds_halves(node):
+        base, index, source = operands
+        sums = base.graph.add(node.op, (build.wide(base), index, build.wide(source)), **node.attrs)
+        return build.cast(sums, node.dtype)
+    return None
 
 
 def _neutral(graph: Graph, node: Node) -> Node:
