@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tensorsmith.core.dtypes import bool_
 from tensorsmith.core.views import Strided
 from tensorsmith.targets.cpu import attention_backward, attention_forward
-from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS, TILES, AttentionStructure, product_function
+from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS, TILES, AttentionStructure, launch_words, product_function
 from tensorsmith.targets.cpu.build import Function, module_text
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, kernels
@@ -59,7 +59,7 @@ def _compiled(structure: AttentionStructure, pieces: Kernels) -> CompiledKernel:
                 function: Function = direction.build(structure, pieces, name)
                 text = module_text([product_function(pieces), function])
                 (address,) = compile_functions(text, [name], pieces.machine)
-                words = len(direction.launch_words(structure))
+                words = len(launch_words(structure, direction.OPERANDS))
                 found = _kernels[key] = CompiledKernel(name, address, words, text, function.structure)
     return found
 

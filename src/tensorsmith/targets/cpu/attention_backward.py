@@ -13,7 +13,7 @@ The result is all of dQ, then all of dK, then all of dV. A batch is one chunk's 
 from __future__ import annotations
 
 from tensorsmith.scalar.fn import Fn
-from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS, TILES, AttentionStructure, Blocks
+from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS, TILES, AttentionStructure, Blocks, launch_words
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_kernels import Kernels
 
@@ -26,15 +26,9 @@ WORDS = (
 )  # fmt: skip
 
 
-def launch_words(structure: AttentionStructure) -> tuple[str, ...]:
-    """What a launch is given."""
-    return (*OPERANDS, *(("mask",) if structure.mask else ()), "result", "workspace")
-
-
 class _Backward(Blocks):
     def __init__(self, structure: AttentionStructure, pieces: Kernels, name: str) -> None:
-        super().__init__(structure, pieces, name, launch_words(structure), WORDS)
-        self.width = COLUMNS * self.size
+        super().__init__(structure, pieces, name, launch_words(structure, OPERANDS), WORDS)
 
     def build(self) -> Function:
         f, w = self.f, self.w

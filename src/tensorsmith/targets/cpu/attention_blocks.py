@@ -66,6 +66,11 @@ def product_function(pieces: Kernels) -> Function:
     return f
 
 
+def launch_words(structure: AttentionStructure, operands: Sequence[str]) -> tuple[str, ...]:
+    """What a launch is given."""
+    return (*operands, *(("mask",) if structure.mask else ()), "result", "workspace")
+
+
 class Blocks:
     """A kernel of attention while it is written: its words, and the pieces that both directions are made of."""
 
@@ -79,6 +84,7 @@ class Blocks:
         self.element = element_of(structure.dtype)
         self.vector = self.lanes.type(self.element)
         self.size = structure.dtype.itemsize
+        self.width = COLUMNS * self.size
         self.at = {each: f.word("%args", k, "ptr") for k, each in enumerate(launch)}
         self.w: dict[str, str] = {}
         for k, each in enumerate(words):
