@@ -142,12 +142,12 @@ def test_new_numbers_make_no_new_kernel():
     optimizer = ts.optim.Adam([p])
     optimizer.step()
     update = _update(False, False, "none")
-    prepared = len(update.runs)
+    prepared = len(update.launches)
     for number in range(5):
         optimizer.param_groups[0]["lr"] = 0.1 * number
         optimizer.param_groups[0]["betas"] = (0.1 * number, 0.5)
         optimizer.step()
-    assert len(update.runs) == prepared
+    assert len(update.launches) == prepared
 
 
 def test_versions_count_and_the_graph_notices():

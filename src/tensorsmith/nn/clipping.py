@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tensorsmith.core.dtypes import promote_types, real_dtype
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import zeros
+from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.scalar import functions as f
-from tensorsmith.tensor.modes import no_grad
+from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -31,14 +34,15 @@ def _total_norm(*tensors: Node, norm_type: float) -> Node:
         total = f.maximum(total, part) if norm_type == float("inf") else total + part
     if norm_type not in (1, float("inf")):
         total = f.sqrt(total) if norm_type == 2 else total ** (1.0 / norm_type)
-    return build.cast(total, tensors[0].dtype)
+    return build.cast(
+        total, functools.reduce(promote_types, [real_dtype(x.dtype) if x.dtype.is_complex else x.dtype for x in tensors])
+    )
 
 
 _norm = Operator("total_norm", _total_norm)
 _scale_ = InplaceOperation(Operator("scale_gradient", lambda grad, factor: grad * factor, pointwise=True))
-_clamp_ = InplaceOperation(
-    Operator("clip_gradient", lambda grad, limit: f.maximum(f.minimum(grad, limit), -limit), pointwise=True)
-)
+_SCALE = FusedUpdate("scale_gradient", lambda grad, factor: [grad * factor], (0,), 1)
+_CLAMP = FusedUpdate("clip_gradient", lambda grad, limit: [f.maximum(f.minimum(grad, limit), -limit)], (0,), 1)
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -70,9 +74,20 @@ def get_total_norm(tensors: Sequence[Tensor], norm_type: float = 2.0, error_if_n
 @no_grad()
 def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
     """Scale the gradients by max_norm / (total_norm + 1e-6) where that is below 1."""
-    factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
-    for grad in _gradients(parameters):
-        _scale_(grad, factor)
+    grads = _gradients(parameters)
+    if not grads:
+        return
+    factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+    if modes.tracer is not None or factor.layout.numel != 1:
+        for grad in grads:
+            _scale_(grad, factor)
+        return
+    number = factor.item()
+    if number == 1.0:  # nothing changes but that they were written
+        for grad in grads:
+            grad.storage.version += 1
+        return
+    _SCALE.on_all([grads], (number,))
 
 
 @no_grad()
@@ -83,7 +98,7 @@ def clip_grad_norm_(
     """Scale all gradients, in place, so that their common norm is at most max_norm; the norm before is returned."""
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
-    clip_grads_with_norm_(parameters, float(max_norm), norm)
+    clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
 
 
@@ -98,5 +113,6 @@ def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Hold every element of the gradients between -clip_value and clip_value, in place."""
-    for grad in _gradients(parameters):
-        _clamp_(grad, float(clip_value))
+    grads = _gradients(parameters)
+    if grads:
+        _CLAMP.on_all([grads], (float(clip_value),))

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tensorsmith.autograd.hooks import RemovableHandle
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
+from tensorsmith.ir import build
 from tensorsmith.nn.global_hooks import CALLS
 from tensorsmith.nn.hooks import ModuleHooks, call_with_hooks, register
 from tensorsmith.nn.members import Members
 from tensorsmith.nn.state import IncompatibleKeys, load_state, save_state
 from tensorsmith.ops.conversion import destination
+from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 T = TypeVar("T", bound="Module")
+
+_ZERO = FusedUpdate("zero_gradient", lambda grad: [build.full(grad.graph, grad.shape, 0.0, grad.dtype)], (0,), 1)
 
 
 class Module(Members):
@@ -74,8 +78,7 @@ class Module(Members):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or (set_to_none=False) fill them with zeros."""
-        for parameter in self.parameters():
-            clear_grad(parameter, set_to_none)
+        clear_grads(self.parameters(), set_to_none)
 
     def apply(self: T, fn: Callable[[Module], None]) -> T:
         """`fn(module)` for every module below, children before parents, and this one."""
@@ -288,16 +291,23 @@ def indented(text: str, spaces: int = 2) -> str:
     return "\n".join([first, *(" " * spaces + line for line in rest)])
 
 
-def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
-    """Forget a gradient, or fill it with zeros (detached from its graph)."""
+def clear_grads(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Forget gradients, or fill them with zeros (detached from their graph)."""
     if set_to_none:
-        parameter.grad = None
+        for parameter in parameters:
+            if modes.tracer is not None:
+                parameter.grad = None
+            elif parameter.state is not None:
+                parameter.state.grad = None
         return
-    state = parameter.state
-    if state is None or state.grad is None:
-        return
-    grad = state.grad
-    if grad.node is not None or grad.layout.tracked:
-        grad = state.grad = grad.detach()
+    grads = []
+    for parameter in parameters:
+        state = parameter.state
+        if state is None or state.grad is None:
+            continue
+        if state.grad.node is not None or state.grad.layout.tracked:
+            state.grad = state.grad.detach()
+        grads.append(state.grad)
     with no_grad():
-        grad.zero_()
+        if grads:
+            _ZERO.on_all([grads], ())

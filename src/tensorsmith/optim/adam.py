@@ -8,9 +8,9 @@ import math
 from typing import Any
 
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.optim.counted import CountedOptimizer
 from tensorsmith.optim.optimizer import Parameters, check_choices, check_hyperparameter, check_rate, number_of
-from tensorsmith.optim.update import FusedUpdate
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
@@ -19,7 +19,7 @@ from tensorsmith.tensor.tensor import Tensor
 def _adam(
     param: Node, grad: Node, exp_avg: Node, exp_avg_sq: Node, *rest: Node, amsgrad: bool, maximize: bool, decay: str
 ) -> list[Node]:
-    *maxima, added1, beta2, added2, step_size, root2, eps, decayed = rest
+    *maxima, added1, beta2, added2, step_size, unbiased, eps, decayed = rest
     grad = -grad if maximize else grad
     if decay == "gradient":
         grad = grad + decayed * param
@@ -28,7 +28,7 @@ def _adam(
     exp_avg = exp_avg + added1 * (grad - exp_avg)
     exp_avg_sq = beta2 * exp_avg_sq + added2 * (grad * grad)
     largest = f.maximum(maxima[0], exp_avg_sq) if amsgrad else exp_avg_sq
-    param = param - step_size * exp_avg / (f.sqrt(largest) / root2 + eps)
+    param = param - step_size * (exp_avg / (f.sqrt(largest) * unbiased + eps))
     return [param, exp_avg, exp_avg_sq, *([largest] if amsgrad else [])]
 
 
@@ -43,7 +43,7 @@ class Adam(CountedOptimizer):
 
     mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t); amsgrad: the largest v so far instead of v.
     weight_decay: added to the gradient (g = grad + weight_decay p), or with decoupled_weight_decay
-    p = (1 - lr weight_decay) p first. maximize: with -grad. Each parameter is updated by one kernel; a compiled step
+    p = (1 - lr weight_decay) p first. maximize: with -grad. All parameters are updated by one native call; a compiled step
     reads lr at every run, other options are as they were when it was compiled. foreach, fused and capturable are
     accepted for PyTorch's sake. State: step, exp_avg, exp_avg_sq (and max_exp_avg_sq).
     Source: Kingma and Ba (2015), Reddi et al. (2018), in PyTorch's form. ValueError for a hyperparameter out of range.
@@ -85,8 +85,8 @@ class Adam(CountedOptimizer):
         beta1, beta2 = group["betas"]
         decay = float(group["weight_decay"])
         decayed = 1.0 - lr * decay if group["decoupled_weight_decay"] else decay
-        root2 = math.sqrt(1.0 - beta2**count)
-        return 1.0 - beta1, beta2, 1.0 - beta2, lr / (1.0 - beta1**count), root2, float(group["eps"]), decayed
+        unbiased = 1.0 / math.sqrt(1.0 - beta2**count)
+        return 1.0 - beta1, beta2, 1.0 - beta2, lr / (1.0 - beta1**count), unbiased, float(group["eps"]), decayed
 
     def traced_numbers(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[Any, ...]:
         """The numbers of a step that is being compiled: what follows from lr and count is asked for at every run.
@@ -102,11 +102,11 @@ class Adam(CountedOptimizer):
             return ctypes.c_float.from_address(step.ptr).value + 1.0  # asked before the run adds one
 
         step_size = host(lambda: number_of(group["lr"]) / (1.0 - beta1 ** count()))
-        root2 = host(lambda: math.sqrt(1.0 - beta2 ** count()))
+        unbiased = host(lambda: 1.0 / math.sqrt(1.0 - beta2 ** count()))
         decayed: Any = weight_decay
         if group["decoupled_weight_decay"]:
             decayed = host(lambda: 1.0 - number_of(group["lr"]) * weight_decay)
-        return 1.0 - beta1, beta2, 1.0 - beta2, step_size, root2, float(group["eps"]), decayed
+        return 1.0 - beta1, beta2, 1.0 - beta2, step_size, unbiased, float(group["eps"]), decayed
 
 
 class AdamW(Adam):

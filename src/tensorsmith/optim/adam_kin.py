@@ -10,9 +10,16 @@ from typing import Any
 from tensorsmith.core.dtypes import float32
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import ones
+from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.optim.counted import CountedOptimizer
-from tensorsmith.optim.optimizer import Parameters, check_choices, check_hyperparameter, check_rate, number_of
-from tensorsmith.optim.update import FusedUpdate, direction
+from tensorsmith.optim.optimizer import (
+    Parameters,
+    check_choices,
+    check_hyperparameter,
+    check_rate,
+    direction,
+    number_of,
+)
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
 

@@ -10,10 +10,18 @@ import numpy as np
 from tensorsmith.core.dtypes import float32
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import full, ones, zeros
+from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.ops.registry import TABLE
 from tensorsmith.optim.counted import CountedOptimizer
-from tensorsmith.optim.optimizer import Parameters, check_choices, check_hyperparameter, check_rate, number_of, zeros_like
-from tensorsmith.optim.update import FusedUpdate, direction
+from tensorsmith.optim.optimizer import (
+    Parameters,
+    check_choices,
+    check_hyperparameter,
+    check_rate,
+    direction,
+    number_of,
+    zeros_like,
+)
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
 

@@ -8,10 +8,16 @@ from typing import Any
 from tensorsmith.core.dtypes import float32
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import zeros
+from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.ops.registry import TABLE
 from tensorsmith.optim.counted import CountedOptimizer
-from tensorsmith.optim.optimizer import Parameters, check_choices, check_hyperparameter, check_rate
-from tensorsmith.optim.update import FusedUpdate, direction
+from tensorsmith.optim.optimizer import (
+    Parameters,
+    check_choices,
+    check_hyperparameter,
+    check_rate,
+    direction,
+)
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
 
@@ -149,9 +155,7 @@ class Adagrad(CountedOptimizer):
         check_rate(lr)
         check_hyperparameter("lr_decay value", lr_decay, lr_decay >= 0)
         check_hyperparameter("weight_decay value", weight_decay, weight_decay >= 0)
-        check_hyperparameter(
-            "initial_accumulator_value value", initial_accumulator_value, initial_accumulator_value >= 0
-        )
+        check_hyperparameter("initial_accumulator_value value", initial_accumulator_value, initial_accumulator_value >= 0)
         check_hyperparameter("epsilon value", eps, eps >= 0)
         check_choices(self, differentiable, foreach, fused)
         defaults = {

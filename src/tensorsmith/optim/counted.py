@@ -1,33 +1,40 @@
-"""Optimisers that count their steps: one kernel a parameter, fed with numbers that follow from rate and count."""
+"""Optimisers that count their steps: a kernel for all parameters, fed with numbers that follow from rate and count."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import float32
+from tensorsmith.core.dtypes import DType, float32, float64
 from tensorsmith.ir import build
 from tensorsmith.ops.creation import array_of, zeros
-from tensorsmith.optim.optimizer import Optimizer, number_of, run_closure, zeros_like
-from tensorsmith.optim.update import FusedUpdate
+from tensorsmith.ops.fused_updates import FusedUpdate
+from tensorsmith.optim.optimizer import Optimizer, number_of, run_closure, with_gradients, zeros_like
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
+_CELLS: dict[DType, tuple[Any, Any]] = {float32: (ctypes.c_float, np.float32), float64: (ctypes.c_double, np.float64)}
 
-class _Counter:
-    """The step counter of a parameter: a float32 tensor in the state, read and written without an operator call."""
 
-    __slots__ = ("tensor", "ptr", "cell")
+class _Cells:
+    """Zero-dimensional entries of the states of several parameters, read and written without operator calls."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.ptr = tensor.ptr
-        self.cell = ctypes.c_float.from_address(tensor.ptr)
+    __slots__ = ("tensors", "ptrs", "cells", "kinds")
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = tensors
+        self.ptrs = [t.ptr for t in tensors]
+        self.cells = [_CELLS[t.layout.dtype][0].from_address(t.ptr) for t in tensors]
+        self.kinds = [_CELLS[t.layout.dtype][1] for t in tensors]  # NumPy scalars, whose products round as those of tensors
+
+    def fit(self, found: Sequence[Any]) -> bool:
+        """Whether they are these tensors, where they were."""
+        same = len(found) == len(self.tensors) and all(map(operator.is_, found, self.tensors))
+        return same and [t.ptr for t in found] == self.ptrs
 
 
 _REPLACE = FusedUpdate("replace_number", lambda before, number: [build.as_value(number)], (0,), 1)
@@ -41,7 +48,7 @@ class CountedOptimizer(Optimizer):
     """
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
-        self._counters: dict[Tensor, _Counter] = {}
+        self._cells: dict[tuple[int, str], _Cells] = {}  # by group and name
         super().__init__(params, defaults)
 
     def update(self, group: dict[str, Any]) -> FusedUpdate:
@@ -67,36 +74,83 @@ class CountedOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters that have a gradient."""
         loss = run_closure(closure)
-        traced, scalars = modes.tracer is not None, self.scalars
-        for group in self.param_groups:
-            lr, pick, update = number_of(group["lr"]), _picker(self.names(group)), self.update(group)
-            last = -1.0
-            numbers: tuple[float, ...] = ()
-            for param in group["params"]:
-                own = param.state
-                if own is None or own.grad is None:
-                    continue
-                state = self.state[param]
-                if not state:
-                    modes.tracer, tracer = None, modes.tracer  # the state is memory, whoever watches
-                    try:
-                        state.update(self.new_state(param, group))
-                    finally:
-                        modes.tracer = tracer
-                tensors: tuple[Tensor, ...] = (param, own.grad, *pick(state))
-                if traced:
-                    update(tensors, self.traced_numbers(group, state))
-                    continue
-                count = self._count(param, state["step"])
-                if scalars:
-                    values = _values(state, scalars)
-                    numbers = self.numbers(group, lr, count, values)
-                    for name, value in zip(scalars, self.advanced(group, lr, count, values)):
-                        state[name].fill_(float(value))
-                elif count != last:  # parameters usually share their count
-                    last, numbers = count, self.numbers(group, lr, count, ())
-                update(tensors, numbers)
+        for number, group in enumerate(self.param_groups):
+            params = with_gradients(group["params"])
+            if not params:
+                continue
+            states = self._states(params, group)
+            update, names = self.update(group), self.names(group)
+            columns: list[list[Tensor]] = [params, [p.state.grad for p in params]]  # type: ignore[union-attr,misc]
+            columns += [[state[name] for state in states] for name in names]
+            if modes.tracer is not None:
+                for row, state in zip(zip(*columns), states):
+                    update(row, self.traced_numbers(group, state))
+                continue
+            rows_of = self._counted(number, group, states)
+            if len(rows_of) == 1:
+                update.on_all(columns, *rows_of)
+                continue
+            for numbers, rows in rows_of.items():
+                update.on_all([[column[row] for row in rows] for column in columns], numbers)
         return loss
+
+    def _states(self, params: Sequence[Tensor], group: dict[str, Any]) -> list[dict[str, Any]]:
+        """The states of these parameters, new ones where there are none yet."""
+        states = [self.state[p] for p in params]
+        if not all(states):
+            modes.tracer, tracer = None, modes.tracer  # the state is memory, whoever watches
+            try:
+                for param, state in zip(params, states):
+                    if not state:
+                        state.update(self.new_state(param, group))
+            finally:
+                modes.tracer = tracer
+        return states
+
+    def _counted(
+        self, number: int, group: dict[str, Any], states: Sequence[dict[str, Any]]
+    ) -> dict[tuple[float, ...], list[int]]:
+        """Count the step in these states: the numbers of the update, and which parameters take them.
+
+        Parameters usually share their count. A parameter that is there twice is counted twice.
+        """
+        lr = number_of(group["lr"])
+        counters = self._read(number, "step", states)
+        counts = []
+        for cell in counters.cells:
+            count = cell.value = cell.value + 1.0
+            counts.append(count)
+        for tensor in counters.tensors:
+            tensor.storage.version += 1
+        if not self.scalars and counts.count(counts[0]) == len(counts):
+            return {self.numbers(group, lr, counts[0], ()): []}
+        others = [self._read(number, name, states) for name in self.scalars]
+        found: dict[tuple[float, ...], tuple[tuple[float, ...], tuple[Any, ...]]] = {}
+        rows_of: dict[tuple[float, ...], list[int]] = {}
+        for row, count in enumerate(counts):
+            key = (count, *[each.cells[row].value for each in others])
+            if key not in found:
+                values = tuple([each.kinds[row](value) for each, value in zip(others, key[1:])])
+                found[key] = self.numbers(group, lr, count, values), self.advanced(group, lr, count, values)
+            numbers, after = found[key]
+            rows_of.setdefault(numbers, []).append(row)
+            for each, value in zip(others, after):
+                each.cells[row].value = value
+                each.tensors[row].storage.version += 1
+        return rows_of
+
+    def _read(self, number: int, name: str, states: Sequence[dict[str, Any]]) -> _Cells:
+        """The cells of one entry of the states; what is no zero-dimensional tensor of its dtype becomes one."""
+        tensors = [state[name] for state in states]
+        kept = self._cells.get((number, name))
+        if kept is not None and kept.fit(tensors):
+            return kept
+        dtypes = (float32,) if name == "step" else tuple(_CELLS)
+        for row, (state, value) in enumerate(zip(states, tensors)):
+            if not isinstance(value, Tensor) or value.layout.dtype not in dtypes or value.layout.numel != 1:
+                tensors[row] = state[name] = zeros((), dtype=float32).fill_(number_of(value))
+        kept = self._cells[number, name] = _Cells(tensors)
+        return kept
 
     def traced_numbers(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[Any, ...]:
         """The numbers of a step that is being compiled: asked for again at every run, before it changes the state."""
@@ -112,27 +166,8 @@ class CountedOptimizer(Optimizer):
         step.add_(1)
         return tuple(numbers)
 
-    def _count(self, param: Tensor, step: Any) -> float:
-        """Add one to a step counter and read it."""
-        if not isinstance(step, Tensor) or step.layout.dtype is not float32 or step.layout.numel != 1:
-            step = self.state[param]["step"] = zeros((), dtype=float32).fill_(number_of(step))
-        counter = self._counters.get(param)
-        if counter is None or counter.tensor is not step or counter.ptr != step.ptr:
-            counter = self._counters[param] = _Counter(step)
-        count = counter.cell.value = counter.cell.value + 1.0
-        step.storage.version += 1
-        return count
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_counters": {}}
-
-
-@functools.cache
-def _picker(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """A function that takes these entries out of a state."""
-    if len(names) > 1:
-        return operator.itemgetter(*names)
-    return lambda state: tuple([state[name] for name in names])
+        return {**super().__getstate__(), "_cells": {}}
 
 
 def _values(state: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:

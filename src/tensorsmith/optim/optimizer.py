@@ -12,7 +12,8 @@ from typing import Any
 
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks
 from tensorsmith.core.dtypes import float32
-from tensorsmith.nn.module import clear_grad
+from tensorsmith.ir.graph import Node
+from tensorsmith.nn.module import clear_grads
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.registry import TABLE
 from tensorsmith.tensor.modes import enable_grad, no_grad
@@ -68,8 +69,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or (set_to_none=False) fill them with zeros."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                clear_grad(parameter, set_to_none)
+            clear_grads(group["params"], set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with options of their own.
@@ -307,6 +307,11 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def with_gradients(params: Iterable[Tensor]) -> list[Tensor]:
+    """The parameters that have a gradient."""
+    return [p for p in params if p.state is not None and p.state.grad is not None]
+
+
 def run_closure(closure: Callable[[], Any] | None) -> Any:
     """The loss of a closure, recorded; None without one."""
     if closure is None:
@@ -345,3 +350,9 @@ def check_choices(optimizer: Optimizer, differentiable: bool, foreach: bool | No
             f"{type(optimizer).__name__}: differentiable=True is not implemented: steps are not recorded; "
             "write the update with operators to differentiate through it"
         )
+
+
+def direction(param: Node, grad: Node, weight_decay: Node, *, maximize: bool, decayed: bool) -> Node:
+    """The gradient to follow: turned round to maximise, with the parameter's share where it decays."""
+    grad = -grad if maximize else grad
+    return grad + weight_decay * param if decayed else grad

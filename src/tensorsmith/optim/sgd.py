@@ -7,17 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.optim.optimizer import (
     Optimizer,
     Parameters,
     check_choices,
     check_hyperparameter,
     check_rate,
+    direction,
     number_of,
     run_closure,
+    with_gradients,
     zeros_like,
 )
-from tensorsmith.optim.update import FusedUpdate, direction
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -52,7 +54,7 @@ class SGD(Optimizer):
     """g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (at first b = g);  p = p - lr b.
 
     Nesterov: p = p - lr (g + momentum b). maximize: with -grad. Without momentum p = p - lr g.
-    Each parameter is updated by one kernel. A compiled step reads lr at every run; other options are as they were when
+    All parameters are updated by one native call. A compiled step reads lr at every run; other options are as they were when
     it was compiled. foreach and fused are accepted for PyTorch's sake.
     Source: Sutskever et al. (2013), in PyTorch's form. Raises ValueError for a hyperparameter out of range.
     """
@@ -87,18 +89,27 @@ class SGD(Optimizer):
             has_momentum = momentum != 0
             update = _update(has_momentum, bool(group["nesterov"]), bool(group["maximize"]), decay != 0)
             numbers = (lr, decay, momentum, momentum, added) if has_momentum else (lr, decay)
-            for param in group["params"]:
-                own = param.state
-                if own is None or own.grad is None:
-                    continue
-                if not has_momentum:
-                    update((param, own.grad), numbers)
-                    continue
-                state = self.state[param]
-                buffer = state.get("momentum_buffer")
-                if buffer is None:  # b = 0 b + 1 g
-                    buffer = state["momentum_buffer"] = zeros_like(param)
-                    update((param, own.grad, buffer), (lr, decay, momentum, 0.0, 1.0))
-                else:
-                    update((param, own.grad, buffer), numbers)
+            params = with_gradients(group["params"])
+            columns: list[list[Tensor]] = [params, [p.state.grad for p in params]]  # type: ignore[union-attr,misc]
+            if has_momentum:
+                states = [self.state[p] for p in params]
+                fresh = self._make_buffers(params, states)
+                columns.append([state["momentum_buffer"] for state in states])
+                if fresh:  # b = 0 b + 1 g
+                    at_first = (lr, decay, momentum, 0.0, 1.0)
+                    update.on_all([[column[row] for row in fresh] for column in columns], at_first)
+                    rest = [row for row in range(len(params)) if row not in set(fresh)]
+                    columns = [[column[row] for row in rest] for column in columns]
+            if columns[0]:
+                update.on_all(columns, numbers)
         return loss
+
+    @staticmethod
+    def _make_buffers(params: list[Tensor], states: list[dict[str, Any]]) -> list[int]:
+        """Give every state its momentum buffer; which had none."""
+        fresh = []
+        for row, (param, state) in enumerate(zip(params, states)):
+            if state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = zeros_like(param)
+                fresh.append(row)
+        return fresh
