@@ -1,5 +1,6 @@
 """How a view came about decides whether it may be written over: under no_grad, among several, before its base was tracked."""
 
+import gc
 import re
 
 import pytest
@@ -93,6 +94,38 @@ def test_views_follow_a_base_that_is_asked_for_a_gradient():
         log(flags(v), flags(w), error(lambda: w.add_(1)))
 
     twin(program)
+
+
+WAYS = {
+    "row": lambda t: t[1], "first row twice": lambda t: t[0][1:], "slice": lambda t: t[1:], "columns": lambda t: t[:, ::2],
+    "view": lambda t: t.view(2, 6), "reshape": lambda t: t.reshape(12), "t": lambda t: t.t(),
+    "select": lambda t: t.select(1, 0), "unfold": lambda t: t.unfold(0, 2, 1),
+    "expand": lambda t: t.unsqueeze(0).expand(2, 4, 3), "diagonal": lambda t: t.diagonal(),
+    "as_strided": lambda t: t.as_strided((2, 2), (3, 1)), "split": lambda t: t.split(2)[1], "unbind": lambda t: t.unbind(1)[2],
+    "iter": lambda t: tuple(t)[0], "chunk": lambda t: t.chunk(2)[0], "narrow": lambda t: t.narrow(0, 1, 2),
+    "view_as": lambda t: t.view_as(t), "real": lambda t: (t * 1j).real, "squeeze": lambda t: t[:1].squeeze(0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_every_kind_of_view_follows_its_base(name):
+    def program(library, log):
+        for mode in (library.enable_grad(), library.no_grad(), library.inference_mode(False)):
+            base = library.zeros(4, 3)
+            with mode:
+                v = WAYS[name](base)
+            base = v._base
+            base.requires_grad_()
+            log(flags(v), flags(base))
+
+    twin(program)
+
+
+def test_no_views_are_searched_for_where_none_was_made(monkeypatch):
+    base = ts.zeros(4, 3)
+    seen = base.detach()  # shares the memory and is no view
+    monkeypatch.setattr(gc, "get_referrers", lambda *objects: pytest.fail("searched all objects"))
+    assert seen.requires_grad_().requires_grad and not base.requires_grad
 
 
 def test_views_follow_a_base_that_was_written_with_a_tracked_value():

@@ -208,10 +208,10 @@ def rebase_history(target: Tensor, node: Node, number: int) -> None:
 def tell_views(owner: Tensor, tensors: int = 1) -> None:
     """Have the views of a tensor that has just become tracked, or is no longer, follow it.
 
-    Nothing leads from a tensor to its views, so they are searched for; but only where the count of references says that
-    more than `tensors` lie over the storage, which is rare.
+    Nothing leads from a tensor to its views, so they are searched for among all objects there are, which takes long; but
+    only where a view was made and the count of references says that more than `tensors` lie over the storage.
     """
-    if sys.getrefcount(owner.storage) <= tensors + 1:  # theirs, and the argument's
+    if not hasattr(owner, "viewed") or sys.getrefcount(owner.storage) <= tensors + 1:  # theirs, and the argument's
         return
     for view in gc.get_referrers(owner):
         if isinstance(view, Tensor) and view.base is owner and view.layout.dtype.kind in "fc":

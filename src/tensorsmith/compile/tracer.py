@@ -279,6 +279,7 @@ class Tracer:
             result.storage = source.storage
             result.ptr = source.ptr + seen.offset * node.dtype.itemsize
             result.base, result.origin = (source, None) if source.base is None else (source.base, source.origin)
+            result.base.viewed = True
             if not modes.grad:
                 result.origin = unrecorded_origin()
                 if result.base.layout.tracked and node.dtype.kind in "fc":

@@ -113,6 +113,7 @@ def view_entry(
         f"base = a{source}.base",
         "if base is None:",
         f"    tensor.base = a{source}",
+        f"    a{source}.viewed = True",
         "    tensor.origin = None if modes.grad else unrecorded_origin()",
         "else:",
         "    tensor.base = base",

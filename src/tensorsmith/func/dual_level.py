@@ -104,6 +104,7 @@ class DualLevel(Level):
         below = alias_of(seen, False) if self.records else seen
         found = self.dual(below, tangent)
         found.base = tensor if tensor.base is None else tensor.base
+        found.base.viewed = True
         found.stamp = tensor.storage.version
         if self.records and seen.layout.tracked:
             found.layout = found.layout.with_tracking(True)

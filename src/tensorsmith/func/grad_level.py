@@ -129,6 +129,7 @@ class GradLevel(Level):
         if target.base is not None:
             below.stamp, below.origin = target.stamp, target.origin
             below.base = self.lower(target.base)
+            below.base.viewed = True
         if "below" in target.__dict__:
             below.layout.level.keep(below, target)
         wrapper = self.wrap(below)

@@ -101,6 +101,7 @@ class Level:
             for x in operands:
                 if isinstance(x, Tensor) and x.layout.level is self and x.storage is below.storage:
                     wrapper.base = x if x.base is None else x.base
+                    wrapper.base.viewed = True
                     wrapper.stamp, wrapper.origin = below.storage.version, below.origin
                     break
         self.made.append(weakref.ref(wrapper))

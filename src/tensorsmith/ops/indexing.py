@@ -180,6 +180,7 @@ def _first_entry(layout: Any) -> Any:
         base = x.base
         if base is None:
             found.base = x
+            x.viewed = True
             found.origin = None if modes.grad else unrecorded_origin()
         else:
             found.base = base

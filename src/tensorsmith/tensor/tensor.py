@@ -107,7 +107,8 @@ class Tensor:
     """A multi-dimensional array of one dtype, with PyTorch's semantics. Make one with `ts.tensor(...)`."""
 
     __slots__ = (
-        "layout", "ptr", "storage", "node", "output_number", "base", "stamp", "origin", "state", "__dict__", "__weakref__",
+        "layout", "ptr", "storage", "node", "output_number", "base", "viewed", "stamp", "origin", "state", "__dict__",
+        "__weakref__",
     )  # fmt: skip
 
     layout: Layout
@@ -116,6 +117,7 @@ class Tensor:
     node: Any  # autograd node this tensor is an output of; None for a leaf
     output_number: int
     base: Tensor | None
+    viewed: bool  # set, to True, where a view of this tensor was made: where it is not set there is none
     stamp: int
     origin: Origin | None  # of views only
     state: TensorState | None
@@ -308,6 +310,7 @@ def make_view(source: Tensor, layout: Layout, offset: int) -> Tensor:
     view.output_number = 0
     if source.base is None:
         view.base, view.origin = source, None
+        source.viewed = True
     else:
         view.base, view.origin = source.base, source.origin
     if not modes.grad:

@@ -86,6 +86,7 @@ class Tensor:
     node: Any
     output_number: builtins.int
     base: Tensor | None
+    viewed: builtins.bool
     stamp: builtins.int
     origin: Origin | None
     state: TensorState | None
