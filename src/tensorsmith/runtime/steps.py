@@ -176,6 +176,7 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
     anchor, root = group.anchor, group.roots[0]
     assert anchor is not None
     from tensorsmith.targets.cpu.conv import plan_conv, problem
+    from tensorsmith.targets.cpu.depthwise_plan import plan_depthwise, takes_depthwise
     from tensorsmith.targets.cpu.winograd_plan import plan_winograd
 
     (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs[:2])
@@ -196,10 +197,12 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
         kernel = plan_winograd(anchor.dtype, x.shape, y.shape, low, x.strides, y.strides, "_".join(names) or None)
         names.insert(0, "winograd")
     else:
-        kernel = plan_conv(
-            anchor.dtype, problem(x.shape, w.shape, y.shape[2:], anchor.attrs, x.strides, w.strides[0], y.strides, size),
-            "_".join(names) or None,
-        )  # fmt: skip
+        single = takes_depthwise(w.shape, anchor.attrs["groups"])
+        described = problem(
+            x.shape, w.shape, y.shape[2:], anchor.attrs, x.strides, w.strides[0], y.strides, size, not single
+        )
+        kernel = (plan_depthwise if single else plan_conv)(anchor.dtype, described, "_".join(names) or None)
+        names[:0] = ["depthwise"] if single else []
     where: dict[str, tuple[Node | None, int]] = {
         "x": (x_node, x.offset * size), "w": (w_node, w.offset * size), "y": (root, y.offset * size), "workspace": (None, 0),
     }  # fmt: skip

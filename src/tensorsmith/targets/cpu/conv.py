@@ -21,11 +21,12 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.targets.cpu import gemm_epilogue
 from tensorsmith.targets.cpu.build import format_lines
 from tensorsmith.targets.cpu.conv_blocks import WORDS, blocks_function, entry_function, entry_name
-from tensorsmith.targets.cpu.conv_tile import FEW_ROWS, MAX_ROWS, tile_function
+from tensorsmith.targets.cpu.conv_tile import TILES, tile_function
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
 _SLAB_BYTES = 384 << 10  # stays in the second-level cache beside the weights
+_APART_SLAB_BYTES = 96 << 10  # where parts share no rows, so that small ones cost nothing
 _SMALL_SLAB_BYTES = 64 << 10  # an image below it shares a slab with others
 _WEIGHT_BYTES = 256 << 10  # weights that are read for every panel
 _CHUNK_FLOPS = 4e6
@@ -111,11 +112,12 @@ class Problem:
 
 def problem(
     x_shape: Sequence[int], w_shape: Sequence[int], out: Sequence[int], attrs: dict[str, Any], x: Sequence[int],
-    w_row: int, y: Sequence[int], itemsize: int,
+    w_row: int, y: Sequence[int], itemsize: int, side_by_side: bool = True,
 ) -> Problem:  # fmt: skip
     """The convolution of some rank as one over (0, 1, w). x, y: strides of the operand and the result, in elements.
 
-    What axis 0 is: the depth of three axes; the height of an image; the image, where images are small or have one axis.
+    What axis 0 is: the depth of three axes; the height of an image; the image, where images have one axis, or two and are
+    small (and `side_by_side`).
     """
     rank = len(out)
     batch, channels = x_shape[:2]
@@ -124,7 +126,7 @@ def problem(
     stride, low, dilation = list(attrs["stride"]), list(attrs["low"]), list(attrs["dilation"])
     small = channels // groups * (space[0] + kernel[0]) * (space[-1] + kernel[-1]) * itemsize <= _SMALL_SLAB_BYTES
     x_space, y_space, x_batch, y_batch = list(x[2:]), list(y[2:]), x[0], y[0]
-    if rank == 1 or (rank == 2 and small):
+    if rank == 1 or (rank == 2 and small and side_by_side):
         for values, first in ((space, batch), (kernel, 1), (result, batch), (stride, 1), (low, 0), (dilation, 1)):
             values.insert(0, first)
         x_space.insert(0, x_batch)
@@ -142,28 +144,79 @@ def problem(
     )  # fmt: skip
 
 
-def tap_places(p: Problem, phases: Sequence[int], slab: Sequence[int]) -> list[int]:
-    """For every tap, how many elements of the slab it lies after tap 0."""
+def tap_places(p: Problem, phases: Sequence[int], slab: Sequence[int], copied: Sequence[bool]) -> list[int]:
+    """For every tap, how many elements of the slab it lies after tap 0. copied: whether an axis has a copy for each tap."""
     places = []
     for k in itertools.product(*(range(n) for n in p.kernel)):
         reach = [i * d for i, d in zip(k, p.dilation)]
         place = 0
-        for at, s, count in zip(reach, p.stride, phases):
-            place = place * count + at % s
-        for at, s, extent in zip(reach, p.stride, slab):
-            place = place * extent + at // s
+        for i, at, s, count, copy in zip(k, reach, p.stride, phases, copied):
+            place = place * count + (i if copy else at % s)
+        for at, s, extent, copy in zip(reach, p.stride, slab, copied):
+            place = place * extent + (0 if copy else at // s)
         places.append(place)
     return places
 
 
-def row_edges(space: int, stride: int, low: int, phases: int, pitch: int) -> list[int]:
-    """For every phase: the first position of a slab's row inside x, the end of those, and where in x the first one lies."""
+def row_edges(space: int, stride: int, low: int, phases: int, pitch: int, apart: int = 1) -> list[int]:
+    """For every phase: the first position of a slab's row inside x, the end of those, and where in x the first one lies.
+
+    apart: elements of x from phase to phase.
+    """
     edges = []
-    for phase in range(phases):
+    for phase in range(0, phases * apart, apart):
         first = min(max(0, -((phase - low) // stride)), pitch)
         stop = min(pitch, (space - 1 + low - phase) // stride + 1)
         edges += [first, max(first, stop), first * stride + phase - low]
     return edges
+
+
+@dataclass(frozen=True)
+class _Slab:
+    """How slabs lie: phases and extents per axis, but for the rows of axis 0, of which a part has some more than results."""
+
+    copied: tuple[bool, bool, bool]
+    phases: tuple[int, int, int]
+    slab_1: int
+    pitch: int
+    beyond: int
+
+    def row_bytes(self, p: Problem, size: int) -> int:
+        """Of a row of axis 0, all channels and phases."""
+        return p.inner * self.phases[0] * self.phases[1] * self.phases[2] * self.slab_1 * self.pitch * size
+
+    def block(self, p: Problem, size: int) -> int:
+        """Rows of axis 0 of a part, as caches have them."""
+        most = _SLAB_BYTES if self.beyond else _APART_SLAB_BYTES
+        return min(p.out[0], max(1, most // self.row_bytes(p, size) - self.beyond))
+
+    def cost(self, p: Problem, lanes: int, size: int) -> float:
+        """Cycles of a row of axis 0, about: of filling the slab, of sums, of stores over the ends of runs."""
+        rows = self.phases[0] * self.phases[1] * self.phases[2] * self.slab_1
+        fill = p.inner * (1 + self.beyond / self.block(p, size)) * rows * (25 + 3 * self.pitch / lanes)
+        vectors = self.slab_1 * self.pitch / lanes
+        sums = vectors * p.inner * p.kernel[0] * p.kernel[1] * p.kernel[2] * 0.6
+        run = p.out[2] if self.pitch > p.out[2] else p.out[1] * p.out[2]
+        return fill + p.outer * (sums + vectors * (1 + 24 * min(1, lanes / run)))
+
+
+def _slabs(p: Problem, lanes: int, size: int) -> _Slab:
+    """The cheapest way to lay slabs out: phases of strides, or a copy for every tap along the last axis or two."""
+    spans = [(k - 1) * d for k, d in zip(p.kernel, p.dilation)]
+
+    def slab(copied: tuple[bool, bool, bool]) -> _Slab:
+        phases = [k if copy else min(s, span + 1) for k, s, span, copy in zip(p.kernel, p.stride, spans, copied)]
+        extents = [n if copy else n + span // s for n, span, s, copy in zip(p.out, spans, p.stride, copied)]
+        return _Slab(copied, (phases[0], phases[1], phases[2]), extents[1], extents[2], spans[0] // p.stride[0])
+
+    ways = [slab((False, *copied)) for copied in ((False, False), (False, True), (True, True))]
+    return min(ways, key=lambda way: way.cost(p, lanes, size))
+
+
+def _loads(outer: int, most: int, columns: int) -> float:
+    """Loads to a multiply-add, about, where `outer` output channels fall into tiles of at most `most` rows."""
+    rows = outer / -(-outer // most)
+    return (rows + columns + 1) / (rows * columns)
 
 
 def plan_conv(
@@ -175,13 +228,10 @@ def plan_conv(
     has_bias, function = gemm_epilogue.parse(epilogue)
     pieces = conv_kernels(dtype, machine or default_machine())
     size, lanes = pieces.storage_size, pieces.lanes
-    spans = [(k - 1) * d for k, d in zip(p.kernel, p.dilation)]
-    phases = [min(s, span + 1) for s, span in zip(p.stride, spans)]
-    slab_1, pitch = (n + span // s for n, span, s in zip(p.out[1:], spans[1:], p.stride[1:]))
-    beyond = spans[0] // p.stride[0]
-    row_bytes = p.inner * phases[0] * phases[1] * phases[2] * slab_1 * pitch * size  # of axis 0, all channels
+    way = _slabs(p, lanes, size)
+    phases, slab_1, pitch, beyond = way.phases, way.slab_1, way.pitch, way.beyond
 
-    by_cache = -(-p.out[0] // max(1, _SLAB_BYTES // row_bytes - beyond))
+    by_cache = -(-p.out[0] // way.block(p, size))
     wanted = min(_MOST_CHUNKS, int(p.flops / _CHUNK_FLOPS)) // (p.batch * p.groups)
     parts = min(p.out[0], max(by_cache, min(wanted, p.out[0] // _LEAST_ROWS), 1))
     block = -(-p.out[0] // parts)
@@ -195,18 +245,23 @@ def plan_conv(
     units_per_chunk = -(-units // chunks)
     chunks = -(-units // units_per_chunk)
 
-    few = p.outer <= FEW_ROWS[pieces.machine.name]
-    columns, most = (4, FEW_ROWS[pieces.machine.name]) if few else (2, MAX_ROWS[pieces.machine.name])
+    most, columns = min(TILES[pieces.machine.name], key=lambda tile: _loads(p.outer, *tile))
     tiles = -(-p.outer // most)
     base, extra = divmod(p.outer, tiles)
     depth = p.inner * p.kernel[0] * p.kernel[1] * p.kernel[2]
     block_tiles = max(1, _WEIGHT_BYTES // (depth * most * size))
 
-    taps = [n * size for n in tap_places(p, phases, (slab_0, slab_1, pitch))]
-    rows = [
-        (a * p.y[2] + b * p.y[3]) * size if b < p.out[1] else -1 for a in range(block) for b in range(slab_1)
-    ]
-    edges = row_edges(p.space[2], p.stride[2], p.low[2], phases[2], pitch)
+    taps = [n * size for n in tap_places(p, phases, (slab_0, slab_1, pitch), way.copied)]
+    run_pitch, run = pitch, p.out[2]
+    rows = [a * p.y[2] + b * p.y[3] if b < p.out[1] else -1 for a in range(block) for b in range(slab_1)]
+    if run == run_pitch and (p.out[1] == 1 or p.y[3] == run):  # rows of axis 1 follow each other
+        run_pitch, run = slab_1 * run, p.out[1] * run
+        rows = [a * p.y[2] for a in range(block)]
+        if run == run_pitch and p.y[2] == run:
+            run_pitch, run, rows = block * run, block * run, [0]
+    rows = [n if n < 0 else n * size for n in rows]
+    apart_1, apart_w = (p.dilation[axis] if way.copied[axis] else 1 for axis in (1, 2))
+    edges = row_edges(p.space[2], p.stride[2], p.low[2], phases[2], pitch, apart_w)
     tables = tuple(np.array(values, dtype=np.int64) for values in (taps, rows, edges))
 
     tile_pieces: dict[str, Piece] = {}
@@ -219,14 +274,15 @@ def plan_conv(
     workspace_stride = -(-(p.inner * plane + slack) // 64) * 64 + 64
     words = {
         "units": units, "units_per_chunk": units_per_chunk, "parts": parts, "groups": p.groups, "block": block,
-        "outer": p.out[0], "channels": p.inner, "slab_0": slab_0, "slab_1": slab_1, "pitch": pitch, "width": p.out[2],
-        "plane": plane, "space_0": p.space[0], "space_1": p.space[1], "stride_0": p.stride[0], "stride_1": p.stride[1],
-        "low_0": p.low[0], "low_1": p.low[1], "phases_0": phases[0], "phases_1": phases[1], "phases_w": phases[2],
-        "x_batch": p.x[0] * size, "x_group": p.x[1] * p.inner * size, "x_channel": p.x[1] * size, "x_0": p.x[2] * size,
-        "x_1": p.x[3] * size, "x_w": p.x[4] * size, "x_step": p.x[4] * p.stride[2] * size,
-        "edges": tables[2].ctypes.data, "contiguous": int(p.x[4] * p.stride[2] == 1),
-        "taps": tables[0].ctypes.data, "tap_count": len(taps), "rows": tables[1].ctypes.data,
-        "w_group": p.w_row * p.outer * size, "w_row": p.w_row * size,
+        "outer": p.out[0], "channels": p.inner, "slab_0": slab_0, "slab_1": slab_1, "pitch": pitch, "plane": plane,
+        "behind": (slab_1 - p.out[1]) * pitch + pitch - p.out[2], "run_pitch": run_pitch, "run": run,
+        "space_0": p.space[0], "space_1": p.space[1], "stride_0": p.stride[0], "stride_1": p.stride[1],
+        "low_0": p.low[0], "low_1": p.low[1], "phases_0": phases[0], "phases_1": phases[1], "apart_1": apart_1,
+        "phases_w": phases[2], "x_batch": p.x[0] * size, "x_group": p.x[1] * p.inner * size,
+        "x_channel": p.x[1] * size, "x_0": p.x[2] * size, "x_1": p.x[3] * size, "x_w": p.x[4] * size,
+        "x_step": p.x[4] * p.stride[2] * size, "contiguous": int(p.x[4] * p.stride[2] == 1),
+        "edges": tables[2].ctypes.data, "taps": tables[0].ctypes.data, "tap_count": len(taps),
+        "rows": tables[1].ctypes.data, "w_group": p.w_row * p.outer * size, "w_row": p.w_row * size,
         "y_batch": p.y[0] * size, "y_group": p.y[1] * p.outer * size, "y_row": p.y[1] * size, "y_0": p.y[2] * size,
         "tiles": tiles, "base": base, "extra": extra, "block_tiles": block_tiles, "panel": columns * lanes,
         "workspace_stride": workspace_stride,

@@ -7,7 +7,8 @@
                 tiles of base + 1 output channels, then tiles of base
 
 Axes of space are (0, 1, w), w the last; parts are of axis 0. The slab is [channel][phase 0][phase 1][phase w][0][1][w]:
-what a stride of s skips lies in another of its s phases, so that the tile always moves by one.
+what a stride of s skips lies in another of its s phases, so that the tile always moves by one. Where results follow each
+other in y as they do in the slab, they are one run.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from tensorsmith.targets.cpu.gemm_vectors import Vectors
 # Constant words, in order; strides in bytes.
 WORDS = (
     "units", "units_per_chunk", "parts", "groups", "block", "outer",  # outer rows, `block` of them a part
-    "channels", "slab_0", "slab_1", "pitch", "width", "plane",  # extents of the slab, bytes of a channel of it
-    "space_0", "space_1", "stride_0", "stride_1", "low_0", "low_1", "phases_0", "phases_1", "phases_w",
+    "channels", "slab_0", "slab_1", "pitch", "plane",  # extents of the slab, bytes of a channel of it
+    "behind", "run_pitch", "run",  # positions of a row of axis 0 after its last result; runs of results, one a `run_pitch`
+    "space_0", "space_1", "stride_0", "stride_1", "low_0", "low_1", "phases_0", "phases_1", "apart_1", "phases_w",
     "x_batch", "x_group", "x_channel", "x_0", "x_1", "x_w", "x_step", "edges", "contiguous",
     "taps", "tap_count", "rows", "w_group", "w_row", "y_batch", "y_group", "y_row", "y_0",
     "tiles", "base", "extra", "block_tiles", "panel", "workspace_stride",
@@ -78,7 +80,7 @@ def blocks_function(vectors: Vectors) -> Function:
         y = f.offset("%y", f.add(f.add(f.mul(image, w["y_batch"]), f.mul(group, w["y_group"])), f.mul(outer0, w["y_0"])))
         weights = f.offset("%w", f.mul(group, w["w_group"]))
         channel0 = f.mul(group, channel_of(w["tiles"]))
-        end = f.add(f.mul(f.sub(f.mul(outer, w["slab_1"]), 1), w["pitch"]), w["width"])
+        end = f.sub(f.mul(f.mul(outer, w["slab_1"]), w["pitch"]), w["behind"])
         with f.loop(0, w["tiles"], w["block_tiles"], name="i in tiles of output channels, step block_tiles") as block:
             tile1 = f.minimum(f.add(block.index, w["block_tiles"]), w["tiles"])
             with f.loop(0, end, w["panel"], name="position in positions of the part, step panel") as position:
@@ -96,7 +98,7 @@ def blocks_function(vectors: Vectors) -> Function:
                         f"call void {function}(ptr {f.offset(weights, f.mul(channel, w['w_row']))}, ptr {seen}, "
                         f"ptr {f.offset(y, f.mul(channel, w['y_row']))}, ptr {bias}, ptr {taps}, ptr {rows}, "
                         f"i64 {w['channels']}, i64 {w['plane']}, i64 {w['tap_count']}, i64 {w['w_row']}, i64 {w['y_row']}, "
-                        f"i64 {position.index}, i64 {end}, i64 {w['pitch']}, i64 {w['width']})"
+                        f"i64 {position.index}, i64 {end}, i64 {w['run_pitch']}, i64 {w['run']})"
                     )
                     f.note("the tile: its sums over channels and taps, stored")
     return f

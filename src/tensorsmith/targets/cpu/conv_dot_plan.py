@@ -111,7 +111,7 @@ def plan_dot(
 
     columns = channel_block * tap_count
     row_tiles = -(-p.outer // tile_rows)
-    own = tap_places(p, phases, (slab_0, slab_1, pitch))
+    own = tap_places(p, phases, (slab_0, slab_1, pitch), (False,) * 3)
     places = [c * plane + tap * size for c in range(channel_block) for tap in own]
     places += places[-1:] * tile_columns
     kernel_places = [int(sum(i * s for i, s in zip(k, y[2:]))) for k in np.ndindex(*taps)]

@@ -1,7 +1,8 @@
 """Slabs: a part of the input of a convolution, copied so that every tap of a kernel is a vector load at a constant distance.
 
 [channel][phase 0][phase 1][phase w][row 0][row 1][pitch]: zeros stand where the padding is, and what a stride of s skips
-lies in another of its s phases.
+lies in another of its s phases. Along axes 1 and w the phases may also be whole copies, one a tap, each of just the
+positions of results: more to write, but no positions between the rows that are no results.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ def fill_slab(
     """Write a slab from row `outer0` on: `rows_0` rows of axis 0 of every channel and phase.
 
     w: the words channels, slab_0, slab_1, pitch, plane, space_0, space_1, stride_0, stride_1, low_0, low_1, phases_0,
-    phases_1, phases_w, x_channel, x_0, x_1, x_w, x_step, contiguous; edges: for every phase of w the first position inside
-    x, the end of those, and where in x the first one lies. Row after row, so that a vector may write past its row's end.
+    phases_1, phases_w, x_channel, x_0, x_1, x_w, x_step, contiguous; perhaps apart_1, the rows of x from phase to phase of
+    axis 1. edges: for every phase of w the first position inside x, the end of those, and where in x the first one lies.
+    Row after row, so that a vector may write past its row's end.
     """
     size = vectors.compute_size
     row_bytes = f.mul(w["pitch"], size)
@@ -37,7 +39,8 @@ def fill_slab(
                         source_0 = f.offset(source_c, f.mul(at_0, w["x_0"]))
                         target_0 = f.offset(pw.carried[0], f.mul(r0.index, row_1))
                         with f.loop(0, w["slab_1"], 1, name="row of axis 1") as r1:
-                            at_1 = f.sub(f.add(f.mul(r1.index, w["stride_1"]), p1.index), w["low_1"])
+                            of_phase = f.mul(p1.index, w.get("apart_1", 1))
+                            at_1 = f.sub(f.add(f.mul(r1.index, w["stride_1"]), of_phase), w["low_1"])
                             inside = f.value(f"and i1 {inside_0}, {f.compare('ult', at_1, w['space_1'])}")
                             low = f.select(inside, "i64", first, w["pitch"])
                             target = f.offset(target_0, f.mul(r1.index, row_bytes))

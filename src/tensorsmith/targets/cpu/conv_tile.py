@@ -5,21 +5,25 @@
     y[r][positions] = function(sums[r])
 
 The slab (`conv_blocks`) holds padded input such that position q of a kernel's tap t lies t elements after position q of tap
-0, whatever the stride: every tap is one unaligned vector load. Positions run over whole rows of the slab, whose ends are
-no results: a row of results is stored through a mask.
+0, whatever the stride: every tap is one unaligned vector load. Positions run over whole rows of the slab, whose ends may be
+no results: vectors over the end of a run of results are stored through a mask.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_epilogue import apply
 from tensorsmith.targets.cpu.gemm_tile import Rows
 from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
 
-# Most rows of a tile of two vectors: their sums, two vectors of the slab and a broadcast weight fill the registers.
-MAX_ROWS = {"avx512": 12, "avx2": 6, "generic": 4}
-# Output channels up to which a tile has four vectors of positions.
-FEW_ROWS = {"avx512": 6, "avx2": 2, "generic": 2}
+# (most rows, vectors of positions): the sums of a tile, its vectors of the slab and a broadcast weight fill the registers.
+TILES = {
+    "avx512": ((12, 2), (8, 3), (6, 4)),
+    "avx2": ((6, 2), (4, 3), (2, 4)),
+    "generic": ((4, 2), (2, 4)),
+}
 
 ARGUMENTS = (
     ("ptr", "w"),
@@ -27,7 +31,7 @@ ARGUMENTS = (
     ("ptr", "y"),
     ("ptr", "bias"),
     ("ptr", "taps"),  # byte offsets of the taps
-    ("ptr", "rows"),  # byte offsets of the rows of results, -1 for a row that is none
+    ("ptr", "rows"),  # byte offsets of the runs of results, -1 for one that is none
     ("i64", "channels"),
     ("i64", "plane"),  # bytes from channel to channel of the slab
     ("i64", "count"),  # of taps
@@ -35,8 +39,8 @@ ARGUMENTS = (
     ("i64", "y_row"),
     ("i64", "position"),
     ("i64", "end"),  # of the slab's positions
-    ("i64", "pitch"),
-    ("i64", "width"),
+    ("i64", "pitch"),  # positions from run to run
+    ("i64", "width"),  # of a run
 )
 
 
@@ -75,23 +79,43 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
         c.next = [*t.out, f.offset(plane, "%plane")]
     sums = apply(f, vectors, function, list(c.out[:cells]))
 
-    # Positions of one row of the slab at a time: those before `width` are results.
+    # One run at a time: its first `width` positions are results.
     last = f.sub(f.minimum(f.add("%position", columns * lanes), "%end"), 1)
     row0, row1 = f.udiv("%position", "%pitch"), f.udiv(last, "%pitch")
     y_bases = y_rows.bases("%y")
-    with f.loop(row0, f.add(row1, 1), 1, name="row of the slab in this tile") as row:
+    with f.loop(row0, f.add(row1, 1), 1, name="run of results in this tile") as row:
         to = f.load("i64", f.offset("%rows", f.mul(row.index, 8)), 8)
         with f.if_(f.compare("sge", to, 0)):
-            begin = f.sub(f.mul(row.index, "%pitch"), "%position")  # of the row, from the tile's first position
-            stop = f.add(begin, "%width")
+            begin = f.sub(f.mul(row.index, "%pitch"), "%position")  # of the run, from the tile's first position
+            stop = f.minimum(f.add(begin, "%width"), f.sub("%end", "%position"))
             there = f.sub(to, f.mul(begin, size))
             for j in range(columns):
-                mask = _between(f, vectors, f.sub(begin, j * lanes), f.sub(stop, j * lanes))
-                for r in range(rows):
-                    place = f.offset(f.offset(y_rows.at(y_bases, r), there), j * lanes * size)
-                    vectors.store(f, sums[r * columns + j], place, mask)
-            f.note("y[rows][row, positions] = sums")
+                _store_vectors(f, vectors, sums[j::columns], begin, stop, j, y_rows, y_bases, there)
+            f.note("y[rows][run, positions] = sums")
     return f
+
+
+def _store_vectors(
+    f: Function, vectors: Vectors, sums: Sequence[Value], begin: Value, stop: Value, column: int, y_rows: Rows,
+    y_bases: list[str], there: Value,
+) -> None:  # fmt: skip
+    """One vector of every row, as far as its positions lie in `begin` until `stop`; whole where masks are dear."""
+    size, lanes = vectors.compute_size, vectors.lanes
+    low, high = f.sub(begin, column * lanes), f.sub(stop, column * lanes)
+
+    def write(mask: Mask | None) -> None:
+        for r, value in enumerate(sums):
+            vectors.store(f, value, f.offset(f.offset(y_rows.at(y_bases, r), there), column * lanes * size), mask)
+
+    def in_part() -> None:
+        with f.if_(f.value(f"and i1 {f.compare('sgt', high, 0)}, {f.compare('slt', low, lanes)}")):
+            write(_between(f, vectors, low, high))
+
+    if vectors.cheap_masked_stores:
+        write(_between(f, vectors, low, high))
+    else:
+        whole = f.value(f"and i1 {f.compare('sle', low, 0)}, {f.compare('sge', high, lanes)}")
+        f.branch(whole, lambda: write(None), in_part)
 
 
 def _between(f: Function, vectors: Vectors, low: Value, high: Value) -> Mask:
