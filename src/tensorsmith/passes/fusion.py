@@ -9,13 +9,13 @@ copied first. A kernel covers one domain, at most one reduced axis, and any numb
 * a value that two kernels would both compute is materialised unless it is cheap.
 
 `fuse` decides by trying: it analyses every root, and where something cannot be inlined it is materialised and the analysis
-starts again. Graphs are small, and the answer is kept with the compiled plan.
+starts again; the walks that did not meet that value are kept. The answer is kept with the compiled plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tensorsmith.core import views
 from tensorsmith.core.layout import contiguous_strides
@@ -247,6 +247,7 @@ class Fusion:
             for operand in node.inputs:
                 self.consumers.setdefault(operand, []).append(node)
         self.materialised: set[Node] = set()
+        self.steps: dict[Node, tuple[Group, set[Node]]] = {}  # of every root by itself, and the nodes that decided it
         self.epilogues: dict[Node, Group] = {}
         self.groups: list[Group] = []
         self.required()
@@ -353,56 +354,82 @@ class Fusion:
 
     def run(self) -> list[Group]:
         """Analyse until nothing more has to be materialised."""
+        place = {node: number for number, node in enumerate(self.nodes)}
+        first = 0
         while True:
             try:
+                for node in self.nodes[first:]:
+                    if node in self.materialised and node.op is not Primitive.INPUT:
+                        self.step_of(node)
                 self.groups = self.partition()
                 self.output_places()
-                repeated = self.computed_twice()
-                if repeated is None:
+                found = self.computed_twice()
+                if found is None:
                     return self.groups
-                self.materialised.add(repeated)
             except NeedsBuffer as need:
-                if need.node.op is Primitive.INPUT:  # it lies as no strides can express: the plan copies it
+                found = need.node
+                if found.op is Primitive.INPUT:  # it lies as no strides can express: the plan copies it
                     raise
-                if need.node in self.materialised:
-                    raise AssertionError(f"fusion does not converge at {need.node!r}") from None
-                self.materialised.add(need.node)
+                if found in self.materialised:
+                    raise AssertionError(f"fusion does not converge at {found!r}") from None
+            self.materialise(found)
+            first = place[found]  # whatever reads it comes later in the graph
+
+    def materialise(self, node: Node) -> None:
+        """Give a value a buffer, and forget the steps that were found going through it."""
+        self.materialised.add(node)
+        for root in [root for root, (_, met) in self.steps.items() if node in met]:
+            del self.steps[root]
+
+    def step_of(self, root: Node) -> Group:
+        """The anchor or the kernel that writes one root, by itself."""
+        found = self.steps.get(root)
+        if found is None:
+            anchor = self.epilogues.get(root)
+            if anchor is None and (self.is_anchor(root) or self.is_numpy_step(root)):
+                anchor = Group([root], anchor=root)
+            found = self.steps[root] = self.kernel(root) if anchor is None else self.anchored(root, anchor)
+        return found[0]
+
+    def kernel(self, root: Node) -> tuple[Group, set[Node]]:
+        """The kernel that writes one root, and the nodes that were met on the way."""
+        group = Group([root])
+        walk = Walk(self.materialised, self.place, group)
+        walk.start(root)
+        if group.reduce_axis is None:
+            group.domain = root_domain(root)
+        elif root_domain(root) != group.domain and not is_row_result(root_domain(root), group.domain, group.reduce_axis):
+            raise NeedsBuffer(next(n for n in group.visited if n.op is Primitive.REDUCE))
+        return group, {node for node, _, _ in walk.seen}
 
     def partition(self) -> list[Group]:
+        """All steps, with the kernels joined that can be one."""
         groups: list[Group] = []
         made_by: dict[Node, int] = {}
         for node in self.nodes:
             if node not in self.materialised or node.op is Primitive.INPUT:
                 continue
-            anchor = self.epilogues.get(node)
-            if anchor is None and (self.is_anchor(node) or self.is_numpy_step(node)):
-                anchor = Group([node], anchor=node)
-            if anchor is not None:
-                group = Group([node], anchor=anchor.anchor, bias=anchor.bias, activation=anchor.activation)
-                self.check_anchor(group)
-                made_by[node] = len(groups)
-                groups.append(group)
-                continue
-            group = Group([node])
-            Walk(self.materialised, self.place, group).start(node)
-            if group.reduce_axis is None:
-                group.domain = root_domain(node)
-            elif root_domain(node) != group.domain and not is_row_result(
-                root_domain(node), group.domain, group.reduce_axis
-            ):
-                raise NeedsBuffer(next(n for n in group.visited if n.op is Primitive.REDUCE))
-            home = self.join(groups, group, made_by)
+            group = self.step_of(node)
+            home = None
+            if group.anchor is None:  # what is joined with it changes a copy
+                group = replace(group, roots=[node], leaves=set(group.leaves), visited=set(group.visited))
+                home = self.join(groups, group, made_by)
             if home is None:
                 home = len(groups)
                 groups.append(group)
             made_by[node] = home
         return groups
 
-    def check_anchor(self, group: Group) -> None:
-        """Everything an anchor reads has to be strides over a buffer; what PAD and CONCAT copy is computed on the way."""
+    def anchored(self, root: Node, given: Group) -> tuple[Group, set[Node]]:
+        """The step of an anchor, and the nodes that were met on the way.
+
+        Everything it reads has to be strides over a buffer; what PAD and CONCAT copy is computed on the way.
+        """
+        group = Group([root], anchor=given.anchor, bias=given.bias, activation=given.activation)
         anchor = group.anchor
         assert anchor is not None
         inlined = inlined_inputs(anchor)
+        met: set[Node] = set()
         for operand in inlined:
             part = Group([operand])
             walk = Walk(self.materialised, self.place, part)
@@ -416,10 +443,15 @@ class Fusion:
                 raise NeedsBuffer(next(n for n in part.visited if n.op is Primitive.REDUCE))
             group.leaves |= part.leaves
             group.visited |= part.visited
+            met |= {operand, *(node for node, _, _ in walk.seen)}
         for operand in (*anchor.inputs[len(inlined) :], *([group.bias] if group.bias is not None else [])):
             if touches_complex(anchor) and of_numbers(base_of(operand)):
                 continue
             group.leaves.add(self.locate(operand)[0])
+            while operand.op in VIEWS:
+                met.add(operand)
+                operand = operand.inputs[0]
+        return group, met
 
     def join(self, groups: list[Group], new: Group, made_by: Mapping[Node, int]) -> int | None:
         """The index of an earlier kernel that can store the new root too (same points, a shared operand, no cycle)."""
