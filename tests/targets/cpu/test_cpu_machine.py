@@ -11,7 +11,7 @@ import pytest
 
 from tensorsmith.targets.cpu import processors
 from tensorsmith.targets.cpu.compiler import assembly
-from tensorsmith.targets.cpu.machine import is_x86, machine, select
+from tensorsmith.targets.cpu.machine import is_x86, level2_bytes, machine, select
 
 X86 = "x86_64-unknown-linux-gnu"
 AVX2 = dict.fromkeys(["avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt"], True)
@@ -116,3 +116,14 @@ def test_default_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORSMITH_NUM_THREADS", "none")
     with pytest.raises(ValueError, match="TENSORSMITH_NUM_THREADS"):
         count()
+
+
+def test_the_second_level_cache_is_read_from_linux(tmp_path):
+    for index, (level, size) in enumerate((("1", "32K"), ("2", "1M"), ("3", "32768K"))):
+        place = tmp_path / f"index{index}"
+        place.mkdir()
+        (place / "level").write_text(level + "\n")
+        (place / "size").write_text(size + "\n")
+    assert level2_bytes(str(tmp_path)) == 1 << 20
+    (tmp_path / "index1" / "size").write_text("unknown")
+    assert level2_bytes(str(tmp_path)) is None and level2_bytes(str(tmp_path / "missing")) is None

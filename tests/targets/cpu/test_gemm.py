@@ -92,7 +92,7 @@ def close(result, expected, K, eps) -> None:
 SHAPES = [
     (1, 1, 1), (2, 2, 2), (1, 37, 70), (3, 16, 5), (5, 33, 17), (8, 100, 129), (9, 31, 64), (13, 17, 3),
     (29, 50, 515), (61, 97, 33), (145, 70, 530), (12, 32, 1), (1, 1030, 300), (7, 520, 260), (33, 1, 19),
-    (600, 40, 140),
+    (600, 40, 140), (50, 130, 71), (13, 200, 9),
 ]  # fmt: skip
 
 
@@ -121,6 +121,7 @@ def test_other_floating_dtypes(isa, dtype):
         (1, 300, 64),
         (40, 90, 2),
         (3, 40, 0),
+        (17, 200, 37),
     ]:
         for ta in (False, True):
             for tb in (False, True):
@@ -160,7 +161,7 @@ def test_half_rounding_is_to_even_and_keeps_special_values(isa):
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int16, np.int8, np.uint8])
 def test_integers_wrap(isa, dtype):
     rng = np.random.default_rng(4)
-    for M, N, K in [(1, 1, 1), (3, 5, 7), (6, 70, 33), (9, 17, 300), (1, 40, 17)]:
+    for M, N, K in [(1, 1, 1), (3, 5, 7), (6, 70, 33), (9, 17, 300), (1, 40, 17), (15, 210, 35)]:
         for ta in (False, True):
             for tb in (False, True):
                 a, b = operand(rng, 2, M, K, ta, dtype, 1), operand(rng, 2, K, N, tb, dtype, 2)
@@ -316,7 +317,7 @@ def test_tiny_multiplications_need_no_workspace():
 
 def test_loops_and_text_can_be_printed():
     kernel = plan_matmul(dtypes.float32, 1, 64, 64, 64, (0, 64, 1), (0, 64, 1), (0, 64, 1), "relu")
-    assert "for k in range(K)" in kernel.loops and "relu" in kernel.loops
+    assert "sums[" in kernel.loops and "for k in " in kernel.loops and "relu" in kernel.loops
     assert "define void @blocks" in kernel.text
 
 

@@ -22,25 +22,24 @@ from tensorsmith.targets.cpu import gemm_dot, gemm_epilogue, gemm_stream
 from tensorsmith.targets.cpu.build import format_lines
 from tensorsmith.targets.cpu.gemm_blocks import WORDS
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece, entry_name, kernels
+from tensorsmith.targets.cpu.gemm_pack import left_slack
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
 _K_BLOCK_BYTES = 4096  # depth of a block: deep, since coming back to C costs more than a panel beyond the first cache
-_ROW_BLOCK_TILES = 12
-_ROW_BLOCK_BYTES = 320 << 10  # copied rows of A stay in the second-level cache
+_ROW_BLOCK_TILES = 24
+_ROW_BLOCK_SHARE = 0.625  # of the second-level cache: packed rows of A stay there
 _COLUMN_BLOCK_BYTES = 8 << 20  # packed panels of B stay in the last-level cache
 _CHUNK_FLOPS = 4e6  # about 40 us of work: below that a second thread gains nothing
 _CHUNK_BYTES = 1 << 20  # the same for kernels that only read memory
 _STREAM_BYTES = 256 << 10  # a B that leaves the first-level cache is read in the order it lies in memory
 _STREAM_BATCHED_ROWS = 2  # rows of a batch up to which many small B are read like a large one
 _PREFETCH_BYTES = 1 << 20  # a B that leaves the second-level cache
-_DOT_BLOCK_BYTES = 512 << 10  # columns of B that every tile of rows reads from the second-level cache
 _FEW_ROWS = 8
 _DOT_ROWS = 128  # most rows for which reading B where it lies beats packing it,
 _DOT_DEPTH = 256  # where K is long enough to hide the sums over lanes
 _FEW_COLUMNS = 3  # of a transposed B: hardly any of a panel would be used
 _FEW_COLUMNS_DEPTH = 64
 _STREAM_COLUMNS = 2048  # a chunk reads whole pages of B's rows
-_COPY_PADDING = 64  # bytes that keep copied rows from falling into the same cache sets
 _ALIGNMENT = 64
 _ALIASING = 4096  # rows that start a multiple of this apart share their cache sets
 
@@ -188,7 +187,7 @@ def _plan_rows(
     words = {
         "K": p.K, "N": p.N, "big": more, "small": tiles - more,
         "units": units, "units_per_chunk": units_per_chunk,
-        "column_block": part_columns if tiles == 1 else max(unit, _DOT_BLOCK_BYTES // (p.K * size) // unit * unit),
+        "column_block": part_columns if tiles == 1 else max(unit, pieces.machine.level2 // (p.K * size) // unit * unit),
         "column_parts": parts, "part_columns": part_columns,
         "a_batch": p.a_batch * size, "a_row": p.a_row * size, "a_k": p.a_k * size,
         "b_batch": p.b_batch * size, "b_k": p.b_k * size, "b_column": p.b_column * size,
@@ -245,19 +244,20 @@ def _plan_blocks(
     tiles = _ceil(M, pieces.max_rows)
     base, extra = divmod(M, tiles)
     transposed_b = p.b_column != 1
-    pack_all = transposed_b or pieces.converts or not _read_b_in_place(p, panel)
+    pack_all = transposed_b or pieces.converts or not _read_b_in_place(p, pieces)
     ragged = not pieces.cheap_masks and N % pieces.lanes != 0
     packs = pack_all or ragged
     transposed_a = p.a_row == 1 and p.a_k != 1
-    copies = pieces.converts or _copy_a(p, stored, panel, transposed_a)
+    packs_left = pieces.converts or _pack_a(p, pieces, transposed_a)
 
     # Half types accumulate in registers over the whole of K, since C cannot hold partial sums.
     depth = K if pieces.converts else _K_BLOCK_BYTES // computed
     blocks = max(1, _ceil(K, depth or 1))
     k_block = max(1, K if blocks == 1 else _up(_ceil(K, blocks), pieces.lanes))
-    row_tiles = max(1, min(_ROW_BLOCK_TILES, _ROW_BLOCK_BYTES // (pieces.max_rows * k_block * computed)))
+    block_bytes = int(_ROW_BLOCK_SHARE * pieces.machine.level2)
+    row_tiles = max(1, min(_ROW_BLOCK_TILES, block_bytes // (pieces.max_rows * k_block * computed)))
 
-    row_parts, column_parts = _parts(p, tiles, panel, pack_all, copies)
+    row_parts, column_parts = _parts(p, tiles, panel, pack_all, packs_left)
     part_tiles = _ceil(tiles, row_parts)
     part_columns = _up(_ceil(N, column_parts), panel)
     row_parts, column_parts = _ceil(tiles, part_tiles), max(1, _ceil(N, part_columns))
@@ -270,9 +270,8 @@ def _plan_blocks(
     column_block = max(panel, min(_COLUMN_BLOCK_BYTES // slot * panel, part_columns))
     one_slot = not pack_all or part_tiles <= row_tiles  # a panel's only use follows its packing
     block_rows = min(part_tiles, row_tiles) * (base + (1 if extra else 0))
-    copy_lines, copy_length = (k_block, block_rows) if transposed_a else (block_rows, k_block)
-    copy_stride = _up(copy_length * computed, _ALIGNMENT) + _COPY_PADDING
-    panel_offset = copy_lines * copy_stride if copies else 0
+    left_bytes = (block_rows * k_block + left_slack(pieces.lanes, pieces.max_rows)) * computed
+    panel_offset = _up(left_bytes, _ALIGNMENT) if packs_left else 0
     slots = 0 if not packs else (1 if one_slot else column_block // panel)
     workspace_stride = panel_offset + slots * slot
 
@@ -283,12 +282,12 @@ def _plan_blocks(
         if rows == 0 or (size == "big" and not extra):
             continue
         if wide:
-            tile_pieces[f"{size}_wide"] = pieces.tile(rows, 2, function)
+            tile_pieces[f"{size}_wide"] = pieces.tile(rows, 2, function, packs_left)
         if narrow:
-            tile_pieces[f"{size}_narrow"] = pieces.tile(rows, 1, function)
+            tile_pieces[f"{size}_narrow"] = pieces.tile(rows, 1, function, packs_left)
     blocks_piece = pieces.blocks()
     pack_piece = pieces.pack(transposed_b) if packs else None
-    copy_piece = pieces.copy() if copies else None
+    left_piece = pieces.pack_left(transposed_a) if packs_left else None
 
     words = {
         "K": K, "N": N, "tiles": tiles, "base": base, "extra": extra,
@@ -301,12 +300,12 @@ def _plan_blocks(
         "pack": _address(pack_piece), "pack_all": int(pack_all),
         "pack_stride": (p.b_column if transposed_b else p.b_k) * stored,
         "panel_bytes": 0 if one_slot else slot, "panel_offset": panel_offset,
-        "copy": _address(copy_piece), "copy_transposed": int(transposed_a), "copy_stride": copy_stride,
+        "pack_left": _address(left_piece),
         "workspace_stride": workspace_stride, "accumulate": int(accumulate),
         **{name: _address(tile_pieces.get(name)) for name in ("big_wide", "small_wide", "big_narrow", "small_narrow")},
     }  # fmt: skip
     order = operands + (("bias",) if has_bias else ()) + (("workspace",) if workspace_stride else ())
-    used = (blocks_piece, pack_piece, copy_piece, *tile_pieces.values())
+    used = (blocks_piece, pack_piece, left_piece, *tile_pieces.values())
     return MatmulKernel(
         function_address=blocks_piece.addresses[entry_name(has_bias, bool(workspace_stride))],
         chunks=chunks,
@@ -324,16 +323,24 @@ def _address(piece: Piece | None) -> int:
     return next(iter(piece.addresses.values())) if piece else 0
 
 
-def _read_b_in_place(p: _Problem, panel: int) -> bool:
-    """Packing a row-major B pays only where many row tiles use it again (measured: see docs of the tile)."""
-    return p.M <= 128 or (p.M <= 512 and p.K >= 128) or p.N <= panel
+def _read_b_in_place(p: _Problem, pieces: Kernels) -> bool:
+    """Whether a row-major B is read where it lies: packing it pays where enough row tiles use it again (measured)."""
+    if p.N <= pieces.panel:
+        return True
+    if pieces.machine.registers >= 32:  # long tiles: much work between two rows of B
+        return p.M <= 128 or (p.M <= 512 and p.K >= 128)
+    return p.M <= 2 * pieces.max_rows or p.N < 8 * pieces.panel
 
 
-def _copy_a(p: _Problem, size: int, panel: int, transposed: bool) -> bool:
-    """Whether A's block is copied to rows that do not alias."""
+def _pack_a(p: _Problem, pieces: Kernels, transposed: bool) -> bool:
+    """Whether A's blocks are packed: where its rows share cache sets, and where enough panels use them again (measured)."""
+    panel, size = pieces.panel, pieces.storage_size
     if transposed:
         return p.N > 2 * panel and p.K > 32 and p.a_k * size >= 256
-    return p.M > 16 and p.a_k == 1 and p.a_row * size % _ALIASING == 0 and p.N > panel
+    if p.a_k != 1 or p.M <= 2 * pieces.max_rows:
+        return False
+    again = pieces.machine.registers < 32 and p.N >= 6 * panel
+    return again or (p.a_row * size % _ALIASING == 0 and p.N > panel)
 
 
 def _chunk_count(p: _Problem, traffic: int = 0) -> int:

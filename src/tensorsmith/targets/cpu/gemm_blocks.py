@@ -3,7 +3,7 @@
     for unit in this chunk:                              (batch, row part, column part)
         for j in columns step column_block:
             for k in K step k_block:                     sums continue in C from block to block
-                for rows in row blocks:                  A's block copied, where that pays
+                for rows in row blocks:                  A's block packed, where that pays
                     for panel in columns of the block:   B's panel packed before its first use, or read in place
                         tiles of base + 1 rows, then tiles of base rows
 
@@ -26,7 +26,7 @@ WORDS = (
     "k_block", "row_block_tiles", "column_block",
     "a_batch", "a_row", "a_k", "b_batch", "b_k", "b_column", "c_batch", "c_row",
     "pack", "pack_all", "pack_stride", "panel_bytes", "panel_offset",  # packing function, its stride; slots of panels
-    "copy", "copy_transposed", "copy_stride",  # copying function or 0; whether A's unit stride is along its rows
+    "pack_left",  # packing function of A or 0
     "workspace_stride", "accumulate",
     "big_wide", "small_wide", "big_narrow", "small_narrow",  # tile functions: rows base + 1 or base, two vectors or one
 )  # fmt: skip
@@ -76,12 +76,11 @@ def blocks_function(vectors: Vectors) -> Function:
     workspace = f.offset("%workspace", f.mul("%chunk", w["workspace_stride"]))
     slots = f.offset(workspace, w["panel_offset"])
     packs = f.compare("ne", w["pack_all"], 0)
-    copies = f.compare("ne", w["copy"], 0)
+    packs_left = f.compare("ne", w["pack_left"], 0)
     has_bias = f.compare("ne", "%bias", "null", "ptr")
     accumulate = f.compare("ne", w["accumulate"], 0)
     pack_function = f.value(f"inttoptr i64 {w['pack']} to ptr")
-    copy_function = f.value(f"inttoptr i64 {w['copy']} to ptr")
-    copy_transposed = f.compare("ne", w["copy_transposed"], 0)
+    left_function = f.value(f"inttoptr i64 {w['pack_left']} to ptr")
 
     def row_of(tile: Value) -> Value:
         return f.add(f.mul(tile, w["base"]), f.minimum(tile, w["extra"]))
@@ -114,30 +113,27 @@ def blocks_function(vectors: Vectors) -> Function:
                 ) as t:
                     end = f.minimum(f.add(t.index, w["row_block_tiles"]), tile1)
                     row0 = row_of(t.index)
-                    rows = f.sub(row_of(end), row0)
                     a_block = f.offset(a0, f.add(f.mul(row0, w["a_row"]), f.mul(k.index, w["a_k"])))
 
-                    def copied(a_block: str = a_block, rows: Value = rows, depth: Value = depth) -> list[Value]:
-                        count = f.select(copy_transposed, "i64", depth, rows)
-                        length = f.select(copy_transposed, "i64", rows, depth)
-                        stride = f.select(copy_transposed, "i64", w["a_k"], w["a_row"])
-                        f.do(
-                            f"call void {copy_function}(ptr {a_block}, ptr {workspace}, i64 {count}, i64 {length}, "
-                            f"i64 {stride}, i64 {w['copy_stride']})"
-                        )
-                        row = f.select(copy_transposed, "i64", computed, w["copy_stride"])
-                        along_k = f.select(copy_transposed, "i64", w["copy_stride"], computed)
-                        return [workspace, row, along_k]
-
-                    def in_place(a_block: str = a_block) -> list[Value]:
-                        return [a_block, w["a_row"], w["a_k"]]
-
-                    f.note("copy A's block (where its rows would alias)")
-                    a, a_row, a_k = f.choose(copies, ["ptr", "i64", "i64"], copied, in_place)
                     big_end, big_start = f.minimum(w["extra"], end), f.minimum(w["extra"], t.index)
                     big = f.sub(big_end, big_start)
                     small = f.sub(f.sub(end, t.index), big)
                     big_rows = f.mul(big, f.add(w["base"], 1))
+
+                    def left(
+                        a_block: str = a_block, big: Value = big, small: Value = small, depth: Value = depth
+                    ) -> list[Value]:
+                        f.do(
+                            f"call void {left_function}(ptr {a_block}, ptr {workspace}, i64 {big}, i64 {small}, "
+                            f"i64 {w['base']}, i64 {depth}, i64 {w['a_row']}, i64 {w['a_k']})"
+                        )
+                        return [workspace, f.mul(depth, computed)]
+
+                    def in_place(a_block: str = a_block) -> list[Value]:
+                        return [a_block, w["a_row"]]
+
+                    f.note("pack A's block (where it is not read in place)")
+                    a, a_row = f.choose(packs_left, ["ptr", "i64"], left, in_place)
                     a_small = f.offset(a, f.mul(big_rows, a_row))
                     c_rows = f.offset(c0, f.mul(row0, w["c_row"]))
                     first_block = f.compare("eq", t.index, tile0)
@@ -168,16 +164,16 @@ def blocks_function(vectors: Vectors) -> Function:
                             count: Value, function: str, a: str, c: str, *rest: Value,
                             b: str = b, width: Value = width,
                         ) -> None:  # fmt: skip
-                            a_row, a_k, b_row, depth, bias, flags = rest
+                            a_row, b_row, depth, bias, flags = rest
                             address = f.value(f"inttoptr i64 {function} to ptr")
                             with f.if_(f.compare("sgt", count, 0)):
                                 f.do(
                                     f"call void {address}(ptr {a}, ptr {b}, ptr {c}, i64 {depth}, i64 {count}, "
-                                    f"i64 {a_row}, i64 {a_k}, i64 {b_row}, i64 {w['c_row']}, i64 {width}, "
+                                    f"i64 {a_row}, i64 {w['a_k']}, i64 {b_row}, i64 {w['c_row']}, i64 {width}, "
                                     f"ptr {bias}, i64 {flags})"
                                 )
 
-                        rest = (a_row, a_k, b_row, depth, bias, flags)
+                        rest = (a_row, b_row, depth, bias, flags)
                         call(big, f.select(wide, "i64", w["big_wide"], w["big_narrow"]), a, c, *rest)
                         c_small = f.offset(c, f.mul(big_rows, w["c_row"]))
                         call(small, f.select(wide, "i64", w["small_wide"], w["small_narrow"]), a_small, c_small, *rest)

@@ -15,7 +15,7 @@ from tensorsmith.targets.cpu.build import Function
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.gemm_blocks import blocks_function, entry_functions, entry_name
 from tensorsmith.targets.cpu.gemm_dot import dot_function
-from tensorsmith.targets.cpu.gemm_pack import copy_block, pack_rows, pack_transposed
+from tensorsmith.targets.cpu.gemm_pack import pack_left, pack_rows, pack_transposed
 from tensorsmith.targets.cpu.gemm_stream import stream_function
 from tensorsmith.targets.cpu.gemm_tile import MAX_ROWS, PANEL_VECTORS, tile_function
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
@@ -58,13 +58,15 @@ class Kernels:
             found = self._pieces.setdefault(key, Piece(text, tuple(functions), addresses))
         return found
 
-    def tile(self, rows: int, columns: int, function: str) -> Piece:
+    def tile(self, rows: int, columns: int, function: str, packed: bool = False) -> Piece:
         """The register tile of `rows` rows and `columns` vectors with an epilogue function ('' for none)."""
-        return self._piece(("tile", rows, columns, function), lambda v: [tile_function(v, rows, columns, function)])
+        return self._piece(
+            ("tile", rows, columns, function, packed), lambda v: [tile_function(v, rows, columns, function, packed)]
+        )
 
-    def copy(self) -> Piece:
-        """The copy of a block of A."""
-        return self._piece(("copy",), lambda v: [copy_block(v)])
+    def pack_left(self, transposed: bool) -> Piece:
+        """The packing of tiles of A."""
+        return self._piece(("pack_left", transposed), lambda v: [pack_left(v, self.max_rows, transposed)])
 
     def pack(self, transposed: bool) -> Piece:
         """The packing of a panel of B."""

@@ -1,6 +1,6 @@
 """Copies that put operands where the register tile reads them well, converting half types to float32 on the way.
 
-* `copy_block`: rows of A (or of a transposed A) to a row stride that does not alias in the cache;
+* `pack_left`: rows of A, a register tile at a time: all rows of the tile for one k, then for the next;
 * `pack_rows`: some rows of a panel of B's columns, to rows exactly one panel wide;
 * `pack_transposed`: the same from a transposed B (unit stride along k), by transposes in registers.
 """
@@ -11,35 +11,88 @@ from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS
 from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
 
-COPY = "copy_block"
+PACK_LEFT = "pack_left"
 PACK_ROWS = "pack_rows"
 PACK_TRANSPOSED = "pack_transposed"
 
 
-def copy_block(vectors: Vectors) -> Function:
-    """rows x columns elements (unit column stride) from row stride `source_row` to row stride `target_row` (bytes)."""
+def left_slack(lanes: int, most_rows: int) -> int:
+    """How many elements `pack_left` may write after the last one: whole vectors are stored, the next over their ends."""
+    return lanes * most_rows + _groups(lanes, most_rows) * lanes
+
+
+def _groups(lanes: int, rows: int) -> int:
+    return -(-rows // lanes)
+
+
+def pack_left(vectors: Vectors, most_rows: int, transposed: bool) -> Function:
+    """Rows of A, as `big` tiles of base + 1 rows and `small` tiles of base: element (r, k) of a tile at k * rows + r.
+
+    a_row, a_k: byte strides; the unit stride is along k, or with `transposed` along the rows. Stores are whole vectors in
+    the order of the addresses, so that each overwrites what the one before wrote too much (`left_slack` after the last).
+    """
     f = Function(
-        COPY,
-        [("ptr", "source"), ("ptr", "target"), ("i64", "rows"), ("i64", "columns"), ("i64", "source_row"),
-         ("i64", "target_row")],
+        PACK_LEFT,
+        [("ptr", "A"), ("ptr", "out"), ("i64", "big"), ("i64", "small"), ("i64", "base"), ("i64", "K"), ("i64", "a_row"),
+         ("i64", "a_k")],
         attributes="noinline",
     )  # fmt: skip
-    whole = f.round_down("%columns", vectors.lanes)
-    rest = f.sub("%columns", whole)
-    tail = vectors.mask(f, rest)
-    ragged = f.compare("sgt", rest, 0)
-    with f.loop(0, "%rows", 1, [("ptr", "%source"), ("ptr", "%target")], name="row") as row:
-        source, target = row.carried
+    lanes, size = vectors.lanes, vectors.compute_size
+    groups = _groups(lanes, most_rows)
+    table = None if transposed else f.value(f"alloca [{groups * lanes} x ptr], align 64")
+    whole = f.round_down("%K", lanes)
+    rest = f.sub("%K", whole)
+    tail, ragged = vectors.mask(f, rest), f.compare("sgt", rest, 0)
+    total = f.add(f.mul("%big", f.add("%base", 1)), f.mul("%small", "%base"))
+    carried: list[tuple[str, Value]] = [("ptr", "%A"), ("ptr", "%out"), ("i64", 0)]
+    with f.loop(0, f.add("%big", "%small"), 1, carried, name="tile") as tile:
+        source, target, before = tile.carried
+        is_big = f.compare("slt", tile.index, "%big")
+        rows = f.add("%base", f.select(is_big, "i64", 1, 0))
+        step = f.mul(rows, size)
+        if table is None:
+            masks = [vectors.mask(f, f.sub(rows, g * lanes)) for g in range(groups)]
 
-        def move(column: Value, mask: Mask | None, source: str = source, target: str = target) -> None:
-            value = vectors.load(f, f.offset(source, f.mul(column, vectors.storage_size)), mask)
-            vectors.store(f, value, f.offset(target, f.mul(column, vectors.compute_size)), mask, compute=True)
+            def lines(masked: bool, source: str = source, target: str = target, masks: list[Mask] = masks) -> None:
+                with f.loop(0, "%K", 1, [("ptr", source), ("ptr", target)], name="k") as k:
+                    for g in range(groups):
+                        address = f.offset(k.carried[0], g * lanes * vectors.storage_size)
+                        value = vectors.load(f, address, masks[g] if masked else None)
+                        vectors.store(f, value, f.offset(k.carried[1], g * lanes * size), compute=True)
+                    k.next = [f.offset(k.carried[0], "%a_k"), f.offset(k.carried[1], step)]
 
-        with f.loop(0, whole, vectors.lanes, name="column in vectors of the row") as column:
-            move(column.index, None)
-        with f.if_(ragged):
-            move(whole, tail)
-        row.next = [f.offset(source, "%source_row"), f.offset(target, "%target_row")]
+            # Whole vectors are read where they end inside the rows of the block.
+            inside = f.compare("sge", f.sub(total, before), groups * lanes)
+            f.branch(inside, lambda: lines(False), lambda: lines(True))
+        else:
+            last = f.sub(rows, 1)
+            for r in range(groups * lanes):  # past the rows the last one again, so that nothing else is read
+                row = f.minimum(r, last)
+                f.store(f.offset(source, f.mul(row, "%a_row")), "ptr", f.offset(table, 8 * r), 8)
+
+            def squares(k: Value, mask: Mask | None, target: str = target, step: Value = step) -> None:
+                along = f.mul(k, vectors.storage_size)
+                columns = []
+                for g in range(groups):
+                    loaded = []
+                    for r in range(lanes):
+                        row = f.load("ptr", f.offset(table, 8 * (g * lanes + r)), 8)
+                        loaded.append(vectors.load(f, f.offset(row, along), mask))
+                    columns.append(vectors.transpose(f, loaded))
+                place = f.offset(target, f.mul(k, step))
+                for kk in range(lanes):
+                    for g in range(groups):
+                        vectors.store(f, columns[g][kk], f.offset(place, g * lanes * size), compute=True)
+                    place = f.offset(place, step)
+
+            with f.loop(0, whole, lanes, name="k in vectors of K") as k:
+                squares(k.index, None)
+                f.note("packed[k.., rows] = transpose(A[rows, k..])")
+            with f.if_(ragged):
+                squares(whole, tail)
+        tile.next = [
+            f.offset(source, f.mul(rows, "%a_row")), f.offset(target, f.mul(step, "%K")), f.add(before, rows),
+        ]  # fmt: skip
     return f
 
 

@@ -5,11 +5,14 @@
         for k:  sums[r][v] += A[r, k] * B[k, v]          A broadcast from memory, B loaded as vectors
         C[r][v] = function(sums[r][v])
 
-All sums stay in registers. A is addressed by two run-time strides, so row-major, transposed and copied blocks are read
-by the same code; B by a run-time row stride, so B in place and packed panels are. Columns past `width` are masked.
+All sums stay in registers. A is addressed by two run-time strides, so that row-major and transposed blocks are read by
+the same code, or, packed by `gemm_pack.pack_left`, by constants; B by a run-time row stride, so that B in place and packed
+panels are. Columns past `width` are masked.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_epilogue import apply
@@ -33,6 +36,7 @@ ARGUMENTS = (
     ("ptr", "bias"),
     ("i64", "flags"),
 )
+_UNROLL = 4  # steps of k taken together where A is packed
 ACCUMULATE = 1  # add to what C holds
 FINISH = 2  # the sums are complete: apply the function
 
@@ -69,8 +73,13 @@ def tile_name(rows: int, columns: int) -> str:
     return f"tile_{rows}x{columns}"
 
 
-def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "") -> Function:
+def tile_function(
+    vectors: Vectors, rows: int, columns: int, function: str = "", packed: bool = False
+) -> Function:
     """The kernel for `rows` rows and `columns` (1 or 2) vectors of columns, with an epilogue function.
+
+    packed: A[r, k] lies at element k * rows + r of its tile, and tiles follow each other; `a_row` is then the bytes of a
+    row, K times the element size, and `a_k` is not used.
 
     The tile's arguments are ARGUMENTS: addresses of A's first row, of B's panel and of C; extents; byte strides; valid
     columns; the bias or null; flags ACCUMULATE and FINISH. A and B hold the compute type, C and bias the storage type.
@@ -112,22 +121,43 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
 
         cells = rows * columns
         sums: list[Value] = list(f.choose(accumulate, [vectors.type] * cells, old_sums, lambda: start * rows))
-        carried = [(vectors.type, s) for s in sums]
-        carried += [("ptr", p) for p in a_rows.bases(tiles.carried[0])] + [("ptr", "%B")]
-        with f.loop(0, "%K", 1, carried, name="k") as k:
-            a_bases, panel = k.carried[cells:-1], k.carried[-1]
-            masked = vectors.cheap_masks
+        bases = [tiles.carried[0]] if packed else a_rows.bases(tiles.carried[0])
+        masked = vectors.cheap_masks
+
+        def step(sums: Sequence[Value], places: Sequence[str], panel: str) -> list[Value]:
+            """The sums after one more k; places: of A's element in every row."""
             b = [
                 vectors.load(f, f.offset(panel, j * bytes_of_vector), tail if edge(j) and masked else None, True)
                 for j in range(columns)
             ]
             after: list[Value] = []
-            for r in range(rows):
-                a = vectors.load_splat(f, a_rows.at(a_bases, r))
-                after += [vectors.multiply_add(f, a, b[j], k.carried[r * columns + j]) for j in range(columns)]
-            f.note(f"sums[{rows}][{columns} x {vectors.lanes}] += A[tile rows, k] * B[k, panel]")
-            k.next = [*after, *(f.offset(p, "%a_k") for p in a_bases), f.offset(panel, "%b_row")]
-        sums = list(k.out[:cells])
+            for r, place in enumerate(places):
+                a = vectors.load_splat(f, place)
+                after += [vectors.multiply_add(f, a, b[j], sums[r * columns + j]) for j in range(columns)]
+            return after
+
+        def run(low: Value, high: Value, steps: int, sums: Sequence[Value], bases: list[str], panel: str) -> list[Value]:
+            """Sums and pointers after k from low to high."""
+            carried = [(vectors.type, s) for s in sums] + [("ptr", p) for p in (*bases, panel)]
+            with f.loop(low, high, steps, carried, name="k") as k:
+                sums, bases, panel = k.carried[:cells], k.carried[cells:-1], k.carried[-1]
+                for u in range(steps):
+                    size = vectors.compute_size
+                    places = [f.offset(bases[0], (u * rows + r) * size) if packed else a_rows.at(bases, r) for r in range(rows)]
+                    sums = step(sums, places, panel)
+                    panel = f.offset(panel, "%b_row")
+                f.note(f"sums[{rows}][{columns} x {vectors.lanes}] += A[tile rows, k] * B[k, panel]")
+                steps_a: Value = steps * rows * vectors.compute_size if packed else "%a_k"
+                k.next = [*sums, *(f.offset(p, steps_a) for p in bases), panel]
+            return k.out
+
+        even = f.round_down("%K", _UNROLL) if packed else 0
+        if packed:
+            out = run(0, even, _UNROLL, sums, bases, "%B")
+            out = run(even, "%K", 1, out[:cells], [str(p) for p in out[cells:-1]], str(out[-1]))
+        else:
+            out = run(0, "%K", 1, sums, bases, "%B")
+        sums = list(out[:cells])
         if function:
             done = list(sums)
             sums = list(

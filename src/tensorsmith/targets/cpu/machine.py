@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 # What each instruction set must offer; the lists are those of the x86-64-v3 and x86-64-v4 levels that kernels rely on.
 _AVX2_FEATURES = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
@@ -28,6 +29,7 @@ class Machine:
     vector_bytes: int
     registers: int
     triple: str
+    level2: int = 512 << 10  # bytes of a core's second-level cache
 
     def lanes(self, itemsize: int) -> int:
         """Number of elements of ``itemsize`` bytes in one vector register."""
@@ -101,4 +103,17 @@ def machine() -> Machine:
     except RuntimeError:  # LLVM cannot tell on this platform
         host_features = {}
     requested = os.environ.get("TENSORSMITH_ISA", "").strip().lower() or None
-    return select(requested, llvm.get_default_triple(), llvm.get_host_cpu_name(), host_features)
+    found = select(requested, llvm.get_default_triple(), llvm.get_host_cpu_name(), host_features)
+    return replace(found, level2=level2_bytes() or found.level2)
+
+
+def level2_bytes(caches: str = "/sys/devices/system/cpu/cpu0/cache") -> int | None:
+    """Bytes of the second-level cache as Linux tells them; None where it does not."""
+    for place in sorted(Path(caches).glob("index*")):
+        try:
+            level, size = (place / "level").read_text().strip(), (place / "size").read_text().strip()
+        except OSError:
+            continue
+        if level == "2" and size[-1:] in ("K", "M") and size[:-1].isdecimal():
+            return int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
+    return None
