@@ -16,18 +16,14 @@ from __future__ import annotations
 
 import math
 
-from tensorsmith.core.dtypes import float32
 from tensorsmith.ir import build
-from tensorsmith.ir.build import map_
 from tensorsmith.ir.convolution import convolution, windows
 from tensorsmith.ir.graph import Graph, Node, Primitive, rewritten
-from tensorsmith.scalar.table import Fn
+from tensorsmith.passes.winograd import transformed_weight, winograd_outputs
 
 FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
 FEWEST_POSITIONS = 16  # of a result, from which vectors of positions are filled
 MOST_TAPS = 1024
-WINOGRAD_CHANNELS = 24  # input and output channels from which fewer multiplications pay,
-WINOGRAD_SIDE = 20  # and rows and columns of the result
 LEAST_DEPTH = 1024  # positions and images that a weight is summed over, from which slabs beat one product
 LARGEST = 1 << 24  # elements of a copy
 
@@ -47,7 +43,8 @@ def _lowered(node: Node, x: Node, w: Node) -> Node:
     if is_direct(node):
         x = build.pad(x, (0,) * x.ndim, (0,) * x.ndim, (1, 1, *node.attrs["step"]))
         attrs = {**node.attrs, "step": (1,) * (x.ndim - 2)}
-        operands = (x, w, transformed_weight(w)) if takes_winograd(node) else (x, w)
+        outputs = winograd_outputs(node)
+        operands = (x, w, transformed_weight(w, outputs)) if outputs else (x, w)
         return x.graph.add(Primitive.CONV, operands, **attrs)
     copied = x.shape[1] * math.prod(w.shape[2:]) * math.prod(node.shape[2:])  # per example
     at_once = max(1, LARGEST // copied)
@@ -113,32 +110,6 @@ def is_direct(node: Node) -> bool:
     if is_weight_gradient(node):
         return space <= MOST_TAPS
     return space > FEWEST_POSITIONS and kernel <= space and kernel <= MOST_TAPS
-
-
-def takes_winograd(node: Node) -> bool:
-    """Whether Winograd's F(2x2, 3x3) computes it, by a fixed rule: float32, 3x3, stride 1, and enough to transform for."""
-    x, w = node.inputs
-    attrs = node.attrs
-    if node.dtype is not float32 or w.shape[2:] != (3, 3) or attrs["groups"] != 1:
-        return False
-    if set(attrs["stride"] + attrs["dilation"] + attrs["step"]) != {1}:
-        return False
-    across, down = node.shape[3], node.shape[2]
-    return min(x.shape[1], w.shape[0]) >= WINOGRAD_CHANNELS and min(across, down) >= WINOGRAD_SIDE
-
-
-def transformed_weight(w: Node) -> Node:
-    """G w G' of every kernel: (16, O, C). G is (1, 0, 0), (1, 1, 1) / 2, (1, -1, 1) / 2, (0, 0, 1)."""
-    graph, (out, inner) = w.graph, w.shape[:2]
-    row, column = build.reshape(graph.iota(4), (4, 1)), build.reshape(graph.iota(3), (1, 3))
-    half = build.where(map_(Fn.LOGICAL_AND, map_(Fn.EQ, row, 2), map_(Fn.EQ, column, 1)), -0.5, 0.5)
-    first = build.where(map_(Fn.EQ, column, 0), 1.0, 0.0)
-    last = build.where(map_(Fn.EQ, column, 2), 1.0, 0.0)
-    g = build.where(map_(Fn.EQ, row, 0), first, build.where(map_(Fn.EQ, row, 3), last, half))
-    g = build.cast(g, w.dtype)
-    both = build.reshape(g, (4, 1, 3, 1)) * build.reshape(g, (1, 4, 1, 3))
-    kernels = build.transpose(build.reshape(w, (out * inner, 9)), 0, 1)
-    return build.reshape(build.matmul(build.reshape(both, (16, 9)), kernels), (16, out, inner))
 
 
 def is_weight_gradient(node: Node) -> bool:

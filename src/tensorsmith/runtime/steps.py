@@ -188,14 +188,16 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
         w_node, w = fusion.locate(transformed)
     if w.strides[1:] != contiguous_strides(w.shape)[1:]:
         raise NeedsBuffer(anchor.inputs[1])
+    if transformed is not None and x.strides[-1] != 1 and x.shape[-1] > 1:
+        raise NeedsBuffer(anchor.inputs[0])
     if y.strides[-1] != 1 and y.shape[-1] > 1:
         raise NeedsBuffer(root)  # written contiguously, and copied from there
     names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
     size = anchor.dtype.itemsize
     if transformed is not None:
-        low = anchor.attrs["low"]
-        kernel = plan_winograd(anchor.dtype, x.shape, y.shape, low, x.strides, y.strides, "_".join(names) or None)
-        names.insert(0, "winograd")
+        outputs, low = transformed.attrs["outputs"], anchor.attrs["low"]
+        kernel = plan_winograd(anchor.dtype, outputs, x.shape, y.shape, low, x.strides, y.strides, "_".join(names) or None)
+        names.insert(0, f"winograd{outputs}")
     else:
         single = takes_depthwise(w.shape, anchor.attrs["groups"])
         described = problem(
@@ -218,6 +220,25 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
         return KernelStep("_".join(["conv", *names]), recipe, sources, bytes_moved, kernel.flops, no_error("conv"), kernel)
 
     return [Request(words, step, kernel.workspace_bytes)]
+
+
+def _winograd_weight(fusion: Fusion, group: Group) -> list[Request]:
+    """The weights of a Winograd convolution."""
+    from tensorsmith.targets.cpu.winograd_plan import plan_weight
+
+    root = group.roots[0]
+    node, w = fusion.locate(root.inputs[0])
+    kernel = plan_weight(root.dtype, root.attrs["outputs"], w.shape, w.strides)
+    size = root.dtype.itemsize
+    words: list[tuple[Node | None, int]] = [(node, w.offset * size), (root, fusion.place(root).offset * size)]
+    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, 0)
+    bytes_moved = size * (root.inputs[0].numel + root.numel)
+    name = "winograd_weight"
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(name, recipe, sources, bytes_moved, kernel.flops, no_error(name), kernel)
+
+    return [Request(words, step)]
 
 
 def _conv_dot(anchor: Node, *places: tuple[Node, Strided]) -> Request:
@@ -378,6 +399,8 @@ def _library(fusion: Fusion, group: Group) -> list[Request]:
     from tensorsmith.targets.reference.representation import rounded, widen
 
     root = group.roots[0]
+    if root.attrs.get("name") == "winograd_weight":
+        return _winograd_weight(fusion, group)
     as_they_are = root.op in (Primitive.TAKE, Primitive.GATHER) or root.attrs.get("reduce") == "set"
     as_they_are = as_they_are or root.attrs.get("name") in EXACT
     compute = PRIMITIVES[root.op]

@@ -1,180 +1,253 @@
-"""Winograd's F(2x2, 3x3): a 3x3 convolution of stride 1 with 4 multiplications a result instead of 9.
+"""Winograd's F(m x m, 3 x 3): a 3x3 convolution of stride 1 with (m + 2)^2 multiplications for m^2 results, not 9 m^2.
 
-    U = G w G'    V = B' d B    M[16] = U[16] V[16], a matrix product a point    y = A' M A
+    U = G w G'    V = B' d B    M[point] = U[point] V[point], a matrix product a point    y = A' M A
 
-Results come in tiles of 2x2, each of which needs 4x4 elements d of x. Slabs of x lie with even and odd rows and columns
-apart (`conv_slab`), so 16 tiles side by side are read as whole vectors.
+Results come in tiles of m x m, each of which needs m + 2 rows and columns d of x. The tiles of all images are numbered row
+after row; a unit is `block` of them, whose V and M stay in the second-level cache:
 
-    for unit in this chunk:                    (image, part of the rows of tiles)
-        slab of x; V[point][c][tiles]
-        for point: M[point][o][tiles] = U[point] V[point]      on the register tile of matrix products
-        y = A' M A + bias, its pairs of columns interleaved
+    for unit in this chunk:
+        for line in the rows of tiles that it meets:
+            for c in channels:
+                slab = m + 2 rows of x, padded, columns of the same remainder modulo m side by side
+                V[point][c][tiles] = B' d B                  tiles side by side are vectors
+        for point: M[point][o][tiles] = U[point] V[point]    on the register tile of matrix products
+        for line: for o in output channels: y = A' M A + bias, columns interleaved
 
-Rounding errors are about those of the direct sum: the transforms add a few numbers of like size. What is not finite spreads
+U lies as the register tile reads it (`winograd_weight`). Rounding errors are in docs/numerics.md. What is not finite spreads
 over the tiles that read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from tensorsmith.ir.winograd import Form
 from tensorsmith.targets.cpu.build import Function, Value
-from tensorsmith.targets.cpu.conv_dot import SLAB
-from tensorsmith.targets.cpu.conv_slab import fill_slab
 from tensorsmith.targets.cpu.gemm_epilogue import apply
-from tensorsmith.targets.cpu.gemm_tile import FINISH, PANEL_VECTORS
-from tensorsmith.targets.cpu.gemm_vectors import Vectors
+from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS
+from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
+from tensorsmith.targets.cpu.winograd_transforms import Transforms
 
+# Constant words, in order; strides in bytes.
 WORDS = (
-    "units", "units_per_chunk", "parts", "block", "outer", "channels", "out_channels", "padded", "width",
-    "height_out", "width_out", "y_batch", "y_channel", "y_0", "v_offset", "m_offset", "workspace_stride", "tiles", "extra",
-    "base", "big", "small", "big_narrow", "small_narrow", *(f"x_{name}" for name in SLAB),
+    "units", "units_per_chunk", "block", "tiles", "across", "down",  # tiles in all, in a row, and rows of an image
+    "channels", "out_channels", "height", "width", "height_out", "width_out", "low_0", "low_1",
+    "x_batch", "x_channel", "x_0", "y_batch", "y_channel", "y_0", "inside",  # inside: address of a table
+    "pitch", "v_offset", "v_row", "v_point", "m_offset", "m_row", "m_point", "workspace_stride", "u_point",
+    "rows_tiles", "base", "extra", "big", "small", "big_narrow", "small_narrow",
 )  # fmt: skip
-POINTS = 16
 LAUNCH = ("x", "u", "y", "bias", "workspace")
 
-Rule = Callable[[list[Value]], list[Value]]
 
-
-def _arithmetic(f: Function, vectors: Vectors) -> tuple[Callable[..., str], Callable[..., str]]:
-    add = lambda a, b: f.value(f"fadd {vectors.type} {a}, {b}")
-    subtract = lambda a, b: f.value(f"fsub {vectors.type} {a}, {b}")
-    return add, subtract
-
-
-def _both_ways(rule: Rule, d: list[list[Value]]) -> list[list[Value]]:
-    """A linear rule on the columns, then on the rows of a matrix of vectors."""
-    columns = [rule([row[j] for row in d]) for j in range(len(d[0]))]
-    return [rule([column[i] for column in columns]) for i in range(len(columns[0]))]
-
-
-def loops_function(vectors: Vectors, bias: bool, function: str) -> Function:
+def loops_function(vectors: Vectors, form: Form, bias: bool, function: str) -> Function:
     """The whole convolution, an entry of the kernel ABI: launch words x, u, y, the bias where there is one, workspace."""
-    name = "_".join(["winograd", *(["bias"] if bias else []), *([function] if function else [])])
+    name = "_".join([f"winograd{form.outputs}", *(["bias"] if bias else []), *([function] if function else [])])
     f = Function(name, [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
     names = [each for each in LAUNCH if bias or each != "bias"]
     at = {each: f.load("ptr", f.offset("%args", 8 * i), 8) for i, each in enumerate(names)}
-    w = {word: f.load("i64", f.offset("%args", 8 * (len(names) + 1 + i)), 8) for i, word in enumerate(WORDS)}
-    size = vectors.compute_size
-    of_x = {word: w[f"x_{word}"] for word in SLAB} | {"channels": w["channels"]}
-    edges = f.value(f"inttoptr i64 {of_x['edges']} to ptr")
+    w: dict[str, Value] = {
+        word: f.load("i64", f.offset("%args", 8 * (len(names) + 1 + i)), 8) for i, word in enumerate(WORDS)
+    }
     chunk = f.value("zext i32 %chunk to i64")
-    slab = f.offset(at["workspace"], f.mul(chunk, w["workspace_stride"]))
+    # A worker keeps its own part of the workspace, which its caches know; workers beyond the number of chunks take one a chunk.
+    worker, chunks = f.value("zext i32 %worker to i64"), f.value("zext i32 %chunks to i64")
+    part = f.select(f.compare("ult", worker, chunks), "i64", worker, f.add(chunks, chunk))
+    slab = f.offset(at["workspace"], f.mul(part, w["workspace_stride"]))
     v, m = f.offset(slab, w["v_offset"]), f.offset(slab, w["m_offset"])
-    row = f.mul(w["padded"], size)  # of V and M
-    v_point, m_point = f.mul(row, w["channels"]), f.mul(row, w["out_channels"])
-    u_row = f.mul(w["channels"], size)
-    u_point = f.mul(u_row, w["out_channels"])
     unit0 = f.mul(chunk, w["units_per_chunk"])
     unit1 = f.minimum(f.add(unit0, w["units_per_chunk"]), w["units"])
-    with f.loop(unit0, unit1, 1, name="unit in units of this chunk (image, part)") as unit:
-        image = f.udiv(unit.index, w["parts"])
-        outer0 = f.mul(f.sub(unit.index, f.mul(image, w["parts"])), w["block"])
-        rows = f.minimum(w["block"], f.sub(w["outer"], outer0))
-        x = f.offset(at["x"], f.mul(image, of_x["x_image"]))
-        fill_slab(f, vectors, of_x, x, slab, edges, outer0, f.add(rows, 1))
-        positions = f.mul(rows, of_x["pitch"])
-        _transform_input(f, vectors, of_x, slab, v, v_point, row, positions)
-        with f.loop(0, POINTS, 1, name="point") as point:
-            a = f.offset(at["u"], f.mul(point.index, u_point))
-            b = f.offset(v, f.mul(point.index, v_point))
-            c = f.offset(m, f.mul(point.index, m_point))
-            _product(f, vectors, w, a, b, c, u_row, row, f.round_down(f.add(positions, vectors.lanes - 1), vectors.lanes))
-        y = f.offset(at["y"], f.mul(image, w["y_batch"]))
-        _transform_output(f, vectors, w, m, y, at.get("bias"), function, m_point, row, outer0, rows, of_x["pitch"])
+    with f.loop(unit0, unit1, 1, name="unit in units of this chunk") as unit:
+        tile0 = f.mul(unit.index, w["block"])
+        tile1 = f.minimum(f.add(tile0, w["block"]), w["tiles"])
+        line0 = f.udiv(tile0, w["across"])
+        line1 = f.add(f.udiv(f.sub(tile1, 1), w["across"]), 1)
+
+        def place(line: Value, tile0: Value = tile0, tile1: Value = tile1) -> tuple[Value, ...]:
+            """Image, row of tiles, first tile in the row, how many, and the number of the first one in the unit."""
+            image = f.udiv(line, w["down"])
+            start = f.mul(line, w["across"])
+            first = not_negative(f, f.sub(tile0, start))
+            count = f.sub(f.minimum(w["across"], f.sub(tile1, start)), first)
+            return image, f.sub(line, f.mul(image, w["down"])), first, count, f.sub(f.add(start, first), tile0)
+
+        with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
+            _input(f, vectors, form, w, at["x"], slab, v, *place(line.index))
+        with f.loop(0, form.products, 1, name="point") as point:
+            a, b, c = (f.offset(p, f.mul(point.index, w[f"{n}_point"])) for n, p in (("u", at["u"]), ("v", v), ("m", m)))
+            _product(f, vectors, w, a, b, c, f.sub(tile1, tile0))
+        with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
+            _output(f, vectors, form, w, m, at["y"], at.get("bias"), function, *place(line.index))
     return f
 
 
-def _transform_input(
-    f: Function, vectors: Vectors, of_x: dict[str, str], slab: str, v: str, v_point: Value, row: Value, positions: Value
-) -> None:
-    size, lanes = vectors.compute_size, vectors.lanes
-    add, subtract = _arithmetic(f, vectors)
-    row_bytes = f.mul(of_x["pitch"], size)
-    phase = f.mul(row_bytes, of_x["slab_0"])
-    places = [
-        [f.add(f.add(f.mul(phase, 2 * (i % 2) + j % 2), f.mul(row_bytes, i // 2)), (j // 2) * size) for j in range(4)]
-        for i in range(4)
-    ]
-    targets = [f.mul(v_point, point) for point in range(POINTS)]
+def not_negative(f: Function, number: Value) -> Value:
+    """The number, or 0."""
+    return f.select(f.compare("sgt", number, 0), "i64", number, 0)
 
-    def rule(d: list[Value]) -> list[Value]:
-        return [subtract(d[0], d[2]), add(d[1], d[2]), subtract(d[2], d[1]), subtract(d[1], d[3])]
 
-    with f.loop(0, of_x["channels"], 1, [("ptr", slab), ("ptr", v)], name="c in channels") as c:
-        with f.loop(0, positions, lanes, name="tiles in vectors") as q:
-            here = f.offset(c.carried[0], f.mul(q.index, size))
-            d: list[list[Value]] = [[vectors.load(f, f.offset(here, places[i][j])) for j in range(4)] for i in range(4)]
-            there = f.offset(c.carried[1], f.mul(q.index, size))
-            values = [value for line in _both_ways(rule, d) for value in line]
+def _start(f: Function, lanes: int, index: Value, count: Value) -> Value:
+    """Where the vector at `index` of `count` tiles starts: the last one ends with them where there are enough."""
+    return f.minimum(index, not_negative(f, f.sub(count, lanes)))
+
+
+def _input(
+    f: Function, vectors: Vectors, form: Form, w: dict[str, Value], x: str, slab: str, v: str, image: Value, row: Value,
+    first: Value, count: Value, position: Value,
+) -> None:  # fmt: skip
+    """V of one row of tiles, every channel; the slab holds one channel of it: [row][remainder][pitch]."""
+    size, lanes, m, side = vectors.compute_size, vectors.lanes, form.outputs, form.side
+    phase = f.mul(w["pitch"], size)
+    slab_row = f.mul(phase, m)
+    top = f.sub(f.mul(row, m), w["low_0"])  # of the tiles, in x
+    needed = f.add(count, 1)  # columns of each remainder
+    inside0 = f.minimum(not_negative(f, f.sub(0, top)), side)
+    inside1 = f.minimum(f.add(inside0, not_negative(f, f.sub(f.sub(w["height"], top), inside0))), side)
+
+    def zeros(low: Value, high: Value) -> None:
+        with f.loop(low, high, 1) as r:
+            line = f.offset(slab, f.mul(r.index, slab_row))
+            with f.loop(0, f.mul(w["pitch"], m), lanes) as i:
+                vectors.store(f, vectors.zero, f.offset(line, f.mul(i.index, size)))
+
+    zeros(0, inside0)
+    zeros(inside1, side)
+    column0 = f.mul(first, m)  # of the slab, in x with its padding
+    source0 = f.offset(f.offset(x, f.mul(image, w["x_batch"])), f.mul(f.add(top, inside0), w["x_0"]))
+    source0 = f.offset(source0, f.mul(f.sub(column0, w["low_1"]), size))
+    target0 = f.offset(slab, f.mul(inside0, slab_row))
+    table = f.offset(f.value(f"inttoptr i64 {w['inside']} to ptr"), f.mul(column0, 4))
+    inner0 = f.sub(w["low_1"], column0)  # columns from here on ..
+    inner1 = f.sub(f.add(inner0, w["width"]), m * lanes)  # .. until here begin whole vectors inside x
+    transforms = Transforms(form, f, vectors)
+    rows = [f.mul(slab_row, i) for i in range(side)]
+    columns = [f.add(f.mul(phase, j % m), (j // m) * size) for j in range(side)]
+    places = [[f.add(above, beside) for beside in columns] for above in rows]
+    targets = [f.mul(w["v_point"], point) for point in range(form.products)]
+    to = f.offset(v, f.mul(position, size))
+    with f.loop(0, w["channels"], 1, [("ptr", source0), ("ptr", to)], name="c in channels") as c:
+        carried = [("ptr", c.carried[0]), ("ptr", target0)]
+        with f.loop(inside0, inside1, 1, carried, name="row of the slab inside x") as r:
+            source, target = r.carried
+            with f.loop(0, needed, lanes, name="columns in vectors") as q:
+                column = f.mul(q.index, m)
+                here, there = f.offset(source, f.mul(column, size)), f.offset(target, f.mul(q.index, size))
+
+                def load(masked: bool, here: str = here, column: Value = column) -> list[Value]:
+                    found: list[Value] = []
+                    for k in range(m):
+                        mask = _inside(f, vectors, f.offset(table, f.mul(f.add(column, k * lanes), 4))) if masked else None
+                        found.append(vectors.load(f, f.offset(here, k * lanes * size), mask))
+                    return found
+
+                whole = f.value(f"and i1 {f.compare('sge', column, inner0)}, {f.compare('sle', column, inner1)}")
+                loaded = f.choose(whole, [vectors.type] * m, lambda: load(False), lambda: load(True))
+                for p, value in enumerate(_apart(f, vectors, list(loaded))):
+                    vectors.store(f, value, f.offset(there, f.mul(phase, p)))
+                f.note("slab = columns of x with the same remainder")
+            r.next = [f.offset(source, w["x_0"]), f.offset(target, slab_row)]
+        with f.loop(0, count, lanes, name="tiles in vectors") as q:
+            start = f.mul(_start(f, lanes, q.index, count), size)
+            here, there = f.offset(slab, start), f.offset(c.carried[1], start)
+            d: list[list[Value]] = [[vectors.load(f, f.offset(here, places[i][j])) for j in range(side)] for i in range(side)]
+            values = [value for line in transforms.both_ways(transforms.of_input, d) for value in line]
             for point, value in enumerate(values):
                 vectors.store(f, value, f.offset(there, targets[point]))
-            f.note("V[16][c][tiles] = B' d B")
-        c.next = [f.offset(c.carried[0], of_x["plane"]), f.offset(c.carried[1], row)]
+            f.note("V[points][c][tiles] = B' d B")
+        c.next = [f.offset(c.carried[0], w["x_channel"]), f.offset(c.carried[1], w["v_row"])]
 
 
-def _product(
-    f: Function, vectors: Vectors, w: dict[str, str], a: str, b: str, c: str, u_row: Value, row: Value, end: Value
-) -> None:
+def _inside(f: Function, vectors: Vectors, table: str) -> Mask:
+    """The mask of columns inside x, from a table of -1 and 0."""
+    kind = f"<{vectors.lanes} x i32>"
+    wide = f.load(kind, table, 4)
+    return Mask(f.value(f"icmp ne {kind} {wide}, zeroinitializer"), wide)
+
+
+def _apart(f: Function, vectors: Vectors, values: list[Value]) -> list[Value]:
+    """Elements 0, m, 2 m ... of m vectors side by side, then 1, m + 1 ..., for m = 2 or 4."""
+    even = [2 * k for k in range(vectors.lanes)]
+    odd = [k + 1 for k in even]
+    pairs = list(zip(values[::2], values[1::2]))
+    split = [[vectors.shuffle(f, a, b, order) for a, b in pairs] for order in (even, odd)]
+    if len(values) == 2:
+        return [split[0][0], split[1][0]]
+    halves = [_apart(f, vectors, list(half)) for half in split]
+    return [halves[p % 2][p // 2] for p in range(len(values))]
+
+
+def _together(f: Function, vectors: Vectors, values: list[Value]) -> list[Value]:
+    """The inverse of `_apart`."""
+    lanes = vectors.lanes
+    order = [k + side * lanes for k in range(lanes) for side in (0, 1)]
+    if len(values) == 2:
+        return [vectors.shuffle(f, values[0], values[1], order[half * lanes : (half + 1) * lanes]) for half in range(2)]
+    halves = [_together(f, vectors, list(values[half::2])) for half in range(2)]
+    return [each for pair in zip(*halves) for each in _together(f, vectors, list(pair))]
+
+
+def _product(f: Function, vectors: Vectors, w: dict[str, Value], u: str, v: str, m: str, end: Value) -> None:
     """Panels of two vectors of tiles, and one of a single vector where no more are left before `end`."""
-    panel = PANEL_VECTORS * vectors.lanes
-    size = vectors.compute_size
-    big_rows = f.mul(w["extra"], f.add(w["base"], 1))
-    parts = ((w["extra"], "big", 0), (f.sub(w["tiles"], w["extra"]), "small", big_rows))
+    size, panel = vectors.compute_size, PANEL_VECTORS * vectors.lanes
+    big = f.mul(w["extra"], f.add(w["base"], 1))  # channels in tiles of base + 1
+    parts = ((w["extra"], "big", 0), (f.sub(w["rows_tiles"], w["extra"]), "small", big))
     with f.loop(0, end, panel, name="panel of tiles") as j:
         columns = f.mul(j.index, size)
-        width = f.minimum(panel, f.sub(end, j.index))
-        wide = f.compare("sgt", width, vectors.lanes)
+        wide = f.compare("sgt", f.sub(end, j.index), vectors.lanes)
         for count, which, first in parts:
             with f.if_(f.compare("sgt", count, 0)):
-                function = f.select(wide, "i64", w[which], w[f"{which}_narrow"])
-                address = f.value(f"inttoptr i64 {function} to ptr")
+                address = f.value(f"inttoptr i64 {f.select(wide, 'i64', w[which], w[f'{which}_narrow'])} to ptr")
+                weights = f.offset(u, f.mul(f.mul(first, w["channels"]), size))
+                target = f.offset(f.offset(m, columns), f.mul(first, w["m_row"]))
                 f.do(
-                    f"call void {address}(ptr {f.offset(a, f.mul(first, u_row))}, ptr {f.offset(b, columns)}, "
-                    f"ptr {f.offset(f.offset(c, columns), f.mul(first, row))}, i64 {w['channels']}, i64 {count}, i64 {u_row}, "
-                    f"i64 {size}, i64 {row}, i64 {row}, i64 {width}, ptr null, i64 {FINISH})"
+                    f"call void {address}(ptr {weights}, ptr {f.offset(v, columns)}, ptr {target}, i64 {w['channels']}, "
+                    f"i64 {count}, i64 {w['v_row']}, i64 {w['m_row']})"
                 )
         f.note("M[point][o][tiles] = U[point] V[point]")
 
 
-def _transform_output(
-    f: Function, vectors: Vectors, w: dict[str, str], m: str, y: str, bias: str | None, function: str, m_point: Value,
-    row: Value, outer0: Value, rows: Value, pitch: str,
+def _output(
+    f: Function, vectors: Vectors, form: Form, w: dict[str, Value], products: str, y: str, bias: str | None, function: str,
+    image: Value, row: Value, first: Value, count: Value, position: Value,
 ) -> None:  # fmt: skip
-    size, lanes = vectors.compute_size, vectors.lanes
-    add, subtract = _arithmetic(f, vectors)
-    sources = [f.mul(m_point, point) for point in range(POINTS)]
-    order = [k + side * lanes for k in range(lanes) for side in (0, 1)]
+    """The results of one row of tiles, every channel."""
+    size, lanes, m, side = vectors.compute_size, vectors.lanes, form.outputs, form.side
+    transforms = Transforms(form, f, vectors)
+    sources = [f.mul(w["m_point"], point) for point in range(form.products)]
+    top, column0 = f.mul(row, m), f.mul(first, m)
+    right = f.sub(f.minimum(f.mul(f.add(first, count), m), w["width_out"]), column0)
+    below = f.sub(w["height_out"], top)
+    to = f.offset(f.offset(y, f.mul(image, w["y_batch"])), f.add(f.mul(top, w["y_0"]), f.mul(column0, size)))
+    carried = [("ptr", f.offset(products, f.mul(position, size))), ("ptr", to)]
+    with f.loop(0, w["out_channels"], 1, carried, name="o in output channels") as o:
+        begin = vectors.load_splat(f, f.offset(bias, f.mul(o.index, size))) if bias is not None else None
+        with f.loop(0, count, lanes, name="tiles in vectors") as q:
+            start = _start(f, lanes, q.index, count)
+            here = f.offset(o.carried[0], f.mul(start, size))
+            there = f.offset(o.carried[1], f.mul(start, m * size))
+            d: list[list[Value]] = [
+                [vectors.load(f, f.offset(here, sources[side * i + j])) for j in range(side)] for i in range(side)
+            ]
+            found = transforms.both_ways(transforms.of_output, d)
+            left = f.sub(right, f.mul(start, m))
 
-    def rule(d: list[Value]) -> list[Value]:
-        return [add(add(d[0], d[1]), d[2]), subtract(subtract(d[1], d[2]), d[3])]
+            def write(i: int, found: list[list[Value]] = found, there: str = there, left: Value = left) -> None:
+                line = found[i] if begin is None else [transforms.plus(value, 1, begin) for value in found[i]]  # noqa: B023
+                line = _together(f, vectors, apply(f, vectors, function, line))
+                place = f.offset(there, f.mul(w["y_0"], i))
 
-    with f.loop(0, w["out_channels"], 1, [("ptr", m), ("ptr", y)], name="o in output channels") as o:
-        start = vectors.load_splat(f, f.offset(bias, f.mul(o.index, size))) if bias is not None else None
-        with f.loop(0, rows, 1, name="row of tiles") as r:
-            line = f.mul(f.add(outer0, r.index), 2)
-            second = f.compare("slt", f.add(line, 1), w["height_out"])
-            to = f.offset(o.carried[1], f.mul(line, w["y_0"]))
-            here = f.offset(o.carried[0], f.mul(f.mul(r.index, pitch), size))
-            with f.loop(0, w["width"], lanes, name="tiles in vectors") as q:
-                seen = f.offset(here, f.mul(q.index, size))
-                d: list[list[Value]] = [
-                    [vectors.load(f, f.offset(seen, sources[4 * i + j])) for j in range(4)] for i in range(4)
-                ]
-                found = _both_ways(rule, d)
-                left = f.sub(w["width_out"], f.mul(q.index, 2))
-                masks = [vectors.mask(f, left), vectors.mask(f, f.sub(left, lanes))]
-                place = f.offset(to, f.mul(q.index, 2 * size))
+                def plain() -> None:
+                    for k, value in enumerate(line):
+                        vectors.store(f, value, f.offset(place, k * lanes * size))
 
-                def write(number: int, place: str, found: list[list[Value]] = found, masks: list = masks) -> None:
-                    pair = [value if start is None else add(value, start) for value in found[number]]
-                    pair = apply(f, vectors, function, pair)
-                    for half in range(2):
-                        value = vectors.shuffle(f, pair[0], pair[1], order[half * lanes : (half + 1) * lanes])
-                        vectors.store(f, value, f.offset(place, half * lanes * size), masks[half])
+                def masked() -> None:
+                    for k, value in enumerate(line):
+                        mask = vectors.mask(f, f.sub(left, k * lanes))
+                        with f.if_(f.compare("sgt", left, k * lanes)):
+                            vectors.store(f, value, f.offset(place, k * lanes * size), mask)
 
-                write(0, place)
-                with f.if_(second):
-                    write(1, f.offset(place, w["y_0"]))
-                f.note("y[o][2 rows][2 tiles] = A' M A + bias")
-        o.next = [f.offset(o.carried[0], row), f.offset(o.carried[1], w["y_channel"])]
+                f.branch(f.compare("sge", left, m * lanes), plain, masked)
+
+            write(0)
+            for i in range(1, m):
+                with f.if_(f.compare("sgt", below, i)):
+                    write(i)
+            f.note("y[o][m rows][m tiles] = A' M A + bias")
+        o.next = [f.offset(o.carried[0], w["m_row"]), f.offset(o.carried[1], w["y_channel"])]

@@ -1,4 +1,4 @@
-"""Where Winograd's convolution pays, and how it is cut."""
+"""How a Winograd convolution and the transform of its weights are cut, and the words their kernels are launched with."""
 
 from __future__ import annotations
 
@@ -9,23 +9,37 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core.dtypes import DType
+from tensorsmith.ir.winograd import FORMS, Form
 from tensorsmith.targets.cpu import gemm_epilogue
-from tensorsmith.targets.cpu.conv import ConvKernel, row_edges
+from tensorsmith.targets.cpu.conv import ConvKernel
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
+from tensorsmith.targets.cpu.gemm_tile import MAX_ROWS, PANEL_VECTORS
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
-from tensorsmith.targets.cpu.winograd import POINTS, WORDS, loops_function
+from tensorsmith.targets.cpu.winograd import WORDS, loops_function
+from tensorsmith.targets.cpu.winograd_tile import tile_function
+from tensorsmith.targets.cpu.winograd_weight import WORDS as WEIGHT_WORDS, weight_function
 
-_BLOCK_BYTES = 13 << 17  # of V and M together: about a point of each is in the nearest caches at a time
+_BLOCK_BYTES = 400 << 10  # of V and M together: most of a second-level cache
+_LEAST_PANELS = 2  # of a unit, which reads all weights
 _CHUNK_FLOPS = 4e6
-_MOST_CHUNKS = 16  # each has a workspace of its own
+_MOST_CHUNKS = 32
+_WEIGHTS_PER_CHUNK = 1 << 12  # kernels
 
 
 class WinogradKernels(Kernels):
     """The compiled pieces for one dtype on one machine."""
 
-    def loops(self, bias: bool, function: str) -> Piece:
+    def loops(self, form: Form, bias: bool, function: str) -> Piece:
         """The whole convolution with an epilogue."""
-        return self._piece(("winograd", bias, function), lambda v: [loops_function(v, bias, function)])
+        return self._piece(("winograd", form, bias, function), lambda v: [loops_function(v, form, bias, function)])
+
+    def weight(self, form: Form, base: int, extra: bool) -> Piece:
+        """The transform of weights for tiles of base and perhaps base + 1 output channels."""
+        return self._piece(("weight", form, base, extra), lambda v: [weight_function(v, form, base, extra)])
+
+    def product(self, rows: int, columns: int) -> Piece:
+        """The register tile of the products."""
+        return self._piece(("product", rows, columns), lambda v: [tile_function(v, rows, columns)])
 
 
 @functools.cache
@@ -34,69 +48,108 @@ def winograd_kernels(dtype: DType, machine: Machine) -> WinogradKernels:
     return WinogradKernels(dtype, machine)
 
 
+def product_tiles(out_channels: int, machine: Machine) -> tuple[int, int, int]:
+    """Register tiles of output channels, channels of the smaller ones, and how many tiles have one more."""
+    tiles = -(-out_channels // MAX_ROWS[machine.name])
+    return tiles, *divmod(out_channels, tiles)
+
+
+def _spread(stride: int, parts: int) -> int:
+    """The stride made longer so that `parts` lines of a cache that lie so far apart fall into sets of their own."""
+    wanted = -(-(4096 // parts) // 64) * 64 | 64
+    return stride + (wanted - stride) % 4096
+
+
 def plan_winograd(
-    dtype: DType, x_shape: Sequence[int], y_shape: Sequence[int], low: Sequence[int], x: Sequence[int], y: Sequence[int],
-    epilogue: str | None = None, machine: Machine | None = None,
+    dtype: DType, outputs: int, x_shape: Sequence[int], y_shape: Sequence[int], low: Sequence[int], x: Sequence[int],
+    y: Sequence[int], epilogue: str | None = None, machine: Machine | None = None,
 ) -> ConvKernel:  # fmt: skip
-    """Plan y (N, O, H, W) of x (N, C, H, W) and U (16, O, C); x, y: strides; the rows of y lie contiguously."""
+    """Plan y (N, O, H, W) of x (N, C, H, W) by F(outputs, 3) with the weights of `plan_weight`.
+
+    x, y: strides, in elements; their rows lie contiguously.
+    """
+    form = FORMS[outputs]
     has_bias, function = gemm_epilogue.parse(epilogue)
     pieces = winograd_kernels(dtype, machine or default_machine())
-    size, panel = pieces.storage_size, pieces.panel
+    size, lanes, panel, m = pieces.storage_size, pieces.lanes, pieces.panel, form.outputs
     batch, channels, *space = x_shape
     out_channels, height, width = y_shape[1:]
-    across, down = -(-width // 2), -(-height // 2)  # tiles
-    pitch = across + 1
-    most = max(1, _BLOCK_BYTES // (POINTS * (channels + out_channels) * size * pitch))
+    across, down = -(-width // m), -(-height // m)
+    count = batch * across * down  # tiles
+    tile_bytes = form.products * (channels + out_channels) * size
+    most = max(_LEAST_PANELS, _BLOCK_BYTES // (tile_bytes * panel)) * panel
+    units = -(-count // most)
+    block = -(-count // (units * panel)) * panel
+    units = -(-count // block)
     flops = 2 * batch * height * width * out_channels * channels * 9
-    wanted = max(1, min(_MOST_CHUNKS, int(flops / _CHUNK_FLOPS)) // batch)
-    most = max(1, min(most, -(-down // min(wanted, 4))))
-    vectors = lambda rows: -(-rows * pitch // pieces.lanes)
-    block = min(range(1, most + 1), key=lambda n: (down // n * vectors(n) + vectors(down % n), -n))
-    parts = -(-down // block)
-    slab_0 = block + 1
-    plane = 4 * slab_0 * pitch * size
-    padded = -(-block * pitch // panel) * panel
-    units = batch * parts
     chunks = max(1, min(units, _MOST_CHUNKS, int(flops / _CHUNK_FLOPS)))
     units_per_chunk = -(-units // chunks)
     chunks = -(-units // units_per_chunk)
-    tiles = -(-out_channels // pieces.max_rows)
-    base, extra = divmod(out_channels, tiles)
-    edges = np.array(row_edges(space[1], 2, low[1], 2, pitch), dtype=np.int64)
-    slack = 4 * panel * size
     up = lambda n: -(-n // 64) * 64
-    v_offset = up(channels * plane + slack)
-    m_offset = v_offset + up(POINTS * channels * padded * size + slack)
-    workspace_stride = m_offset + up(POINTS * out_channels * padded * size + slack) + 64
+    pitch = -(-(min(across, block) + 1) // lanes) * lanes + lanes
+    v_row, m_row = up((block + lanes) * size), block * size
+    v_point, m_point = (_spread(n, form.products) for n in (channels * v_row, out_channels * m_row))
+    slack = 64 + panel * size
+    v_offset = up(form.side * m * pitch * size + slack)
+    m_offset = v_offset + up(form.products * v_point + slack)
+    workspace_stride = m_offset + up(form.products * m_point + slack) + 64
+    inside = np.zeros(m * (across + 1 + 2 * lanes), np.int32)
+    inside[max(low[1], 0) : max(space[1] + low[1], 0)] = -1
+    rows_tiles, base, extra = product_tiles(out_channels, pieces.machine)
     tile_pieces: dict[str, Piece] = {}
     for name, rows in (("small", base), ("big", base + 1)):
         if name == "small" or extra:
-            tile_pieces |= {name: pieces.tile(rows, 2, ""), f"{name}_narrow": pieces.tile(rows, 1, "")}
-    of_x = {
-        "slab_0": slab_0, "slab_1": 1, "pitch": pitch, "plane": plane, "space_0": space[0], "space_1": 1, "stride_0": 2,
-        "stride_1": 1, "low_0": low[0], "low_1": 0, "phases_0": 2, "phases_1": 1, "phases_w": 2, "x_channel": x[1] * size,
-        "x_0": x[2] * size, "x_1": 0, "x_w": x[3] * size, "x_step": 2 * x[3] * size, "contiguous": 0,
-        "edges": edges.ctypes.data, "x_image": x[0] * size, "x_group": 0,
-    }  # fmt: skip
+            tile_pieces |= {name: pieces.product(rows, PANEL_VECTORS), f"{name}_narrow": pieces.product(rows, 1)}
     words: dict[str, Any] = {
-        "units": units, "units_per_chunk": units_per_chunk, "parts": parts, "block": block, "outer": down,
-        "channels": channels, "out_channels": out_channels, "padded": padded, "width": across,
-        "height_out": height, "width_out": width, "y_batch": y[0] * size, "y_channel": y[1] * size, "y_0": y[2] * size,
-        "v_offset": v_offset, "m_offset": m_offset, "workspace_stride": workspace_stride, "tiles": tiles, "extra": extra,
-        "base": base, **{f"x_{name}": value for name, value in of_x.items()},
+        "units": units, "units_per_chunk": units_per_chunk, "block": block, "tiles": count, "across": across, "down": down,
+        "channels": channels, "out_channels": out_channels, "height": space[0], "width": space[1], "height_out": height,
+        "width_out": width, "low_0": low[0], "low_1": low[1], "x_batch": x[0] * size, "x_channel": x[1] * size,
+        "x_0": x[2] * size, "y_batch": y[0] * size, "y_channel": y[1] * size, "y_0": y[2] * size,
+        "inside": inside.ctypes.data, "pitch": pitch, "v_offset": v_offset, "v_row": v_row, "v_point": v_point,
+        "m_offset": m_offset, "m_row": m_row, "m_point": m_point, "workspace_stride": workspace_stride,
+        "u_point": out_channels * channels * size, "rows_tiles": rows_tiles, "base": base, "extra": extra,
         **{
             name: next(iter(tile_pieces[name].addresses.values())) if name in tile_pieces else 0
             for name in ("big", "small", "big_narrow", "small_narrow")
         },
     }  # fmt: skip
-    loops = pieces.loops(has_bias, function)
+    loops = pieces.loops(form, has_bias, function)
     return ConvKernel(
         function_address=loops.addresses[loops.functions[0].name],
         chunks=chunks,
         constants=tuple(words[name] for name in WORDS),
         launch_order=("x", "w", "y", *(["bias"] if has_bias else []), "workspace"),
-        workspace_bytes=workspace_stride * chunks,
+        workspace_bytes=workspace_stride * 2 * chunks,
         flops=flops,
         pieces=(loops, *tile_pieces.values()),
-        tables=(edges,),
+        tables=(inside,),
+    )
+
+
+def plan_weight(
+    dtype: DType, outputs: int, w_shape: Sequence[int], w: Sequence[int], machine: Machine | None = None
+) -> ConvKernel:
+    """Plan U, (outputs + 2)^2 times as many elements as w (O, C, 3, 3) has kernels; w: any strides, in elements."""
+    form = FORMS[outputs]
+    pieces = winograd_kernels(dtype, machine or default_machine())
+    size = pieces.storage_size
+    out_channels, channels = w_shape[:2]
+    tiles, base, extra = product_tiles(out_channels, pieces.machine)
+    chunks = max(1, min(tiles, _MOST_CHUNKS, out_channels * channels // _WEIGHTS_PER_CHUNK))
+    tiles_per_chunk = -(-tiles // chunks)
+    chunks = -(-tiles // tiles_per_chunk)
+    words = {
+        "tiles_per_chunk": tiles_per_chunk, "tiles": tiles, "base": base, "extra": extra, "channels": channels,
+        "u_point": out_channels * channels * size, **dict(zip(("w_out", "w_in", "w_0", "w_1"), (n * size for n in w))),
+    }  # fmt: skip
+    piece = pieces.weight(form, base, extra > 0)
+    return ConvKernel(
+        function_address=next(iter(piece.addresses.values())),
+        chunks=chunks,
+        constants=tuple(words[name] for name in WEIGHT_WORDS),
+        launch_order=("w", "u"),
+        workspace_bytes=0,
+        flops=out_channels * channels * form.products * 6,
+        pieces=(piece,),
+        tables=(),
     )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tensorsmith.ir.winograd import FORMS
 from tensorsmith.targets.reference import alignments, decompositions, special
 from tensorsmith.targets.reference.ordering import argsort
 
@@ -55,10 +56,17 @@ def scatter_reduce(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np
     return result
 
 
+def winograd_weight(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarray:
+    """G w G' of every kernel of w (O, C, 3, 3): (points, O, C)."""
+    matrix = FORMS[attrs["outputs"]].kernel_matrix()
+    return np.einsum("ai,ocij,bj->aboc", matrix, arrays[0], matrix).reshape(attrs["shape"])
+
+
 ROUTINES: dict[str, Routine] = {
     "argsort": argsort,
     "scatter_reduce": scatter_reduce,
     "searchsorted": searchsorted,
+    "winograd_weight": winograd_weight,
     **alignments.ROUTINES,
     **decompositions.ROUTINES,
     **special.ROUTINES,
