@@ -34,6 +34,13 @@ _IN_SPECS = VIEWS | {
 _SOURCES = {Primitive.INPUT, Primitive.CONST, Primitive.IOTA, Primitive.RANDOM}
 _INDEXING = {Primitive.TAKE, Primitive.GATHER, Primitive.SCATTER, Primitive.PUT}
 _LIBRARY = {Primitive.LIBRARY, Primitive.SCAN}
+_ORDER = {"sort", "argsort", "topk", "kthvalue", "median", "median_whole", "searchsorted"}  # routines that have a kernel
+
+
+def _by_library(entry: Public, found: Anatomy) -> bool:
+    """Whether NumPy computes a function, or a part of it."""
+    others = [operator for operator in found.operators if operator.name not in _ORDER]
+    return entry.kind == "library" or bool(others or not found.operators) and bool(_LIBRARY & set(found.primitives))
 
 
 # -------------------------------------------------------------------------------------------------------- the operators
@@ -43,7 +50,7 @@ def how_computed(entry: Public, found: Anatomy) -> str:
     """The first slot of a row: own kernel, view, library call or composite."""
     if entry.kind == "view":
         return "view"
-    if entry.kind == "library" or _LIBRARY & set(found.primitives):
+    if _by_library(entry, found):
         return "library call (NumPy)"
     if entry.kind == "composite":
         return "composite"
@@ -51,6 +58,8 @@ def how_computed(entry: Public, found: Anatomy) -> str:
         return "memory" if entry.family == "creation" else "composite"
     if Primitive.MATMUL in found.primitives:
         return "own kernel (matrix product)"
+    if Primitive.LIBRARY in found.primitives:
+        return "own kernel (order)"
     if _INDEXING & set(found.primitives):
         return "own kernel (indexing)"
     return "own kernel" if not LIBRARY_CALLS & set(found.functions) else "library call (NumPy)"
@@ -89,7 +98,7 @@ def cuda_rendering(entry: Public, found: Anatomy) -> str:
     """Whether the kernels have a CUDA text: "yes", or why not."""
     if entry.kind == "view":
         return "view"
-    if entry.kind == "library" or _LIBRARY & set(found.primitives):
+    if _by_library(entry, found):
         return "library"
     if not found.operators:
         return "of its parts"

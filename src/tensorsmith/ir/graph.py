@@ -62,7 +62,7 @@ class Primitive(enum.Enum):
     SCATTER = "scatter"  # base with src written at index along axis (the inverse of GATHER); reduce: set add
     PUT = "put"  # base with slices src written along axis at a 1-D index (the inverse of TAKE); reduce: set add
     # everything else
-    LIBRARY = "library"  # a NumPy routine by name (`targets/reference/library.py`): sort, nonzero, ...
+    LIBRARY = "library"  # a routine by name (`targets/reference/library.py`), by NumPy where there is no kernel
 
 
 VIEWS = frozenset(

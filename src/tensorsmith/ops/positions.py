@@ -10,6 +10,7 @@ import numpy as np
 from tensorsmith.core.dtypes import DType, bool_, int32, int64, promote_operands, type_name
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import check_device, copy_array
 from tensorsmith.ops.index_steps import host
@@ -96,7 +97,15 @@ _triangle("triu_indices", False)
 # --- places in sorted sequences ---------------------------------------------------------------------------------------
 
 
+def _common(sequence: Node | Tensor, values: Node | Tensor) -> DType:
+    """The dtype in which values are compared with elements."""
+    lower = [] if values.ndim else [values.dtype]
+    return promote_operands([sequence.dtype] if lower else [sequence.dtype, values.dtype], lower)
+
+
 def _searchsorted(sequence: Node, values: Node, right: bool) -> Node:
+    dtype = _common(sequence, values)
+    sequence, values = build.cast(sequence, dtype), build.cast(values, dtype)
     return sequence.graph.add(
         Primitive.LIBRARY, (sequence, values), name="searchsorted", right=right, shape=values.shape, dtype=int64
     )
@@ -122,8 +131,7 @@ def _search(name: str, sequence: Tensor, values: Any, right: bool, out_int32: bo
             f"{name}(): input value can be a scalar only when boundaries tensor dimension is 1, but we got boundaries tensor "
             f"dim({sequence.ndim})"
         )
-    lower = [] if values.ndim else [values.dtype]
-    promote_operands([sequence.dtype] if lower else [sequence.dtype, values.dtype], lower)  # refuses what has no common type
+    _common(sequence, values)  # refuses what has no common type
     if sequence.ndim != 1 and sequence.layout.shape[:-1] != values.layout.shape[:-1]:
         raise RuntimeError(
             f"{name}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input "
@@ -134,7 +142,7 @@ def _search(name: str, sequence: Tensor, values: Any, right: bool, out_int32: bo
     return found.to(int32) if out_int32 else found
 
 
-@public("indexing", method=False, kind="library", differentiable=False, out=True)
+@public("indexing", method=False, differentiable=False, out=True)
 def searchsorted(
     sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,  # noqa: A002
     sorter: Tensor | None = None,
@@ -152,7 +160,7 @@ def searchsorted(
     return _search("searchsorted", sorted_sequence, input, right or side == "right", out_int32)
 
 
-@public("indexing", method=False, kind="library", differentiable=False, out=True)
+@public("indexing", method=False, differentiable=False, out=True)
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:  # noqa: A002
     """Which interval between sorted boundaries each value falls into."""
     if need_tensor("bucketize", boundaries, "boundaries", 2).ndim != 1:

@@ -1,4 +1,4 @@
-"""Order along an axis: sort, topk, kthvalue, median, unique. Positions come from a stable NumPy sort; values are gathered
+"""Order along an axis: sort, topk, kthvalue, median, unique. Positions come from one kernel of ranks; values are gathered
 at them, which is also how gradients flow. NaN counts as the largest value."""
 
 from __future__ import annotations
@@ -82,19 +82,18 @@ def _median(x: Node, axis: int, keepdim: bool, skip_nan: bool) -> tuple[Node, No
     """The lower median. A NaN in a row is its median, or is left out."""
     rows = x if x.ndim else build.reshape(x, (1,))
     extent = rows.shape[axis]
-    sorted_at = order(rows, axis, False)
     if x.dtype.kind != "f":
-        index = build.slice_(sorted_at, axis, (extent - 1) // 2, 1)
+        index = ranks(rows, axis, False, (extent - 1) // 2, 1)
     else:
         nan = build.cast(build.map_(Fn.ISNAN, rows), int64)
         count = build.reduce(nan, "sum", (axis,), keepdim=True)
         if skip_nan:
             present = extent - count
             rank = build.where(present <= 0, 0, build.map_(Fn.FLOOR_DIVIDE, present - 1, 2))
-            index = x.graph.add(Primitive.GATHER, (sorted_at, rank), axis=axis)
+            index = x.graph.add(Primitive.GATHER, (order(rows, axis, False), rank), axis=axis)
         else:
             first_nan = build.reduce(nan, "argmax", (axis,), keepdim=True)
-            index = build.where(count > 0, first_nan, build.slice_(sorted_at, axis, (extent - 1) // 2, 1))
+            index = build.where(count > 0, first_nan, ranks(rows, axis, False, (extent - 1) // 2, 1))
     values = x.graph.add(Primitive.GATHER, (rows, index), axis=axis)
     if not x.ndim:
         return build.reshape(values, ()), build.reshape(index, ())
@@ -132,27 +131,27 @@ median_operator = Operator("median", _median, vjp=_one_vjp)
 median_whole_operator = Operator("median_whole", _median_whole, vjp=_median_whole_vjp, node_name="Median")
 
 
-@public("sorting", kind="library", out=True)
+@public("sorting", out=True)
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesIndices:  # noqa: A002
     """Sorted along an axis, and where the values were. Equal elements keep their order."""
     axis = normalise_axis(as_int("sort", dim, "dim"), need_tensor("sort", input).ndim)
     return ValuesIndices(*sort_operator(input, axis=axis, descending=bool(descending)))
 
 
-@public("sorting", kind="library", differentiable=False)
+@public("sorting", differentiable=False)
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:  # noqa: A002
     """Positions that sort along an axis."""
     axis = normalise_axis(as_int("argsort", dim, "dim"), need_tensor("argsort", input).ndim)
     return argsort_operator(input, axis=axis, descending=bool(descending))
 
 
-@public("sorting", kind="library", out=True)
+@public("sorting", out=True)
 def msort(input: Tensor) -> Tensor:  # noqa: A002
     """Sorted along the first axis."""
     return sort(input, 0).values
 
 
-@public("sorting", kind="library", out=True)
+@public("sorting", out=True)
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:  # noqa: A002
     """The k largest (or smallest) elements along an axis, in order, and where they were."""
     axis = normalise_axis(as_int("topk", dim, "dim"), need_tensor("topk", input).ndim)
@@ -164,7 +163,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return ValuesIndices(*topk_operator(input, k=count, axis=axis, largest=bool(largest)))
 
 
-@public("sorting", kind="library", out=True)
+@public("sorting", out=True)
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:  # noqa: A002
     """The k-th smallest element along an axis (k counts from 1), and where it was."""
     axis = normalise_axis(as_int("kthvalue", dim, "dim"), need_tensor("kthvalue", input).ndim)
@@ -188,7 +187,7 @@ def _medians(name: str, skip_nan: bool, what: str) -> None:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = what
-    public("sorting", kind="library")(function)
+    public("sorting")(function)
 
 
 _medians("median", False, "The lower median of all, or along an axis with its place; NaN where there is one.")

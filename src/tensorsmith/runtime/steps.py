@@ -22,6 +22,7 @@ from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemb
 from tensorsmith.kernels.errors import FIRST_POINT, ZERO_DIVISION
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
+from tensorsmith.kernels.spec_order import RankSpec, SearchSpec
 from tensorsmith.kernels.spec_scan import ScanSpec
 from tensorsmith.passes.convolutions import is_weight_gradient
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
@@ -392,6 +393,64 @@ def _scan(fusion: Fusion, group: Group) -> list[Request]:
     return [Request(words, step)]
 
 
+def _ranks(fusion: Fusion, group: Group) -> list[Request]:
+    """Positions of the elements of some ranks."""
+    root = group.roots[0]
+    operand, attrs = root.inputs[0], root.attrs
+    node, seen = fusion.locate(operand)
+    place, axis = fusion.place(root), attrs["axis"]
+    extent = operand.shape[axis]
+    spec = RankSpec(
+        node.dtype, attrs["descending"], seen.shape, axis, attrs.get("start", 0), attrs.get("length", extent), seen.strides,
+        place.strides,
+    )  # fmt: skip
+    from tensorsmith.targets.cpu.ranks import lower_ranks
+
+    lowered = lower_ranks(spec)
+    size = node.dtype.itemsize
+    words: list[tuple[Node | None, int]] = [(node, seen.offset * size), (root, place.offset * root.dtype.itemsize), (None, 0)]
+    recipe = Recipe(
+        lowered.function_address, lowered.chunks, len(words), lowered.constants,
+        RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0,
+    )  # fmt: skip
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep("ranks", recipe, sources, lowered.bytes_moved, lowered.flops, no_error("ranks"), lowered)
+
+    return [Request(words, step, lowered.workspace_bytes)]
+
+
+def _search(fusion: Fusion, group: Group) -> list[Request]:
+    """Places of values in sorted sequences, both of one dtype."""
+    root = group.roots[0]
+    (sequence_node, sequence), (values_node, values) = (fusion.locate(operand) for operand in root.inputs)
+    place, extent = fusion.place(root), sequence.shape[-1]
+    if extent > 1 and sequence.strides[-1] != 1:
+        raise NeedsBuffer(root.inputs[0])
+    rows = (0,) * len(values.shape) if len(sequence.shape) == 1 else (*sequence.strides[:-1], 0)
+    spec = SearchSpec(values_node.dtype, root.attrs["right"], extent, values.shape, rows, values.strides, place.strides)
+    from tensorsmith.targets.cpu.search import lower_search
+
+    lowered = lower_search(spec)
+    places = ((sequence_node, sequence), (values_node, values), (root, place))
+    words: list[tuple[Node | None, int]] = [(node, seen.offset * node.dtype.itemsize) for node, seen in places]
+    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
+    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep("search", recipe, sources, lowered.bytes_moved, lowered.flops, no_error("search"), lowered)
+
+    return [Request(words, step)]
+
+
+LIBRARY_KERNELS: dict[str, Callable[[Fusion, Group], list[Request]]] = {"argsort": _ranks, "searchsorted": _search}
+
+
+def _library_or_kernel(fusion: Fusion, group: Group) -> list[Request]:
+    """A routine that has a kernel by it, any other by its reference."""
+    return LIBRARY_KERNELS.get(group.roots[0].attrs["name"], _library)(fusion, group)
+
+
 def _library(fusion: Fusion, group: Group) -> list[Request]:
     """A primitive without a native kernel, by its reference: floating-point values are computed in float64 and rounded."""
     from tensorsmith.targets.reference.library import EXACT
@@ -467,7 +526,7 @@ ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.CONV: _conv,
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
-    Primitive.LIBRARY: _library,
+    Primitive.LIBRARY: _library_or_kernel,
     Primitive.MAP: _library,  # scalar functions without a rendering
     Primitive.SCAN: _scan,
     Primitive.ATTENTION: _attention,
