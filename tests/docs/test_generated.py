@@ -74,7 +74,8 @@ def test_anatomy_finds_the_scalar_functions(name: str, functions: set[str]):
         ("matmul", "own kernel (matrix product)", "derived", "no matmul"),
         ("transpose", "view", "derived", "view"),
         ("eq", "own kernel", "none", "yes"),
-        ("searchsorted", "library call (NumPy)", "none", "library"),
+        ("searchsorted", "own kernel (order)", "none", "no library"),
+        ("isin", "library call (NumPy)", "none", "library"),
     ],
 )
 def test_slots_of_known_operators(name: str, computed: str, gradient: str, cuda: str):

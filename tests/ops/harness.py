@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,16 @@ PLACEMENTS = (BASIC, "transposed", "expanded", "sliced", "offset")
 
 @dataclass(frozen=True)
 class Data:
-    """One tensor operand: its shape, the interval its values lie in, and its dtype where that is not the sample's."""
+    """One tensor operand: its shape, the interval its values lie in, and its dtype where that is not the sample's.
+
+    rising: sorted along the last axis
+    """
 
     shape: tuple[int, ...]
     low: float = 0.2
     high: float = 0.9
     dtype: DType | None = None
+    rising: bool = False
 
 
 @dataclass(frozen=True)
@@ -329,7 +333,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "round_decimals": [Sample((SIGNED,), {"decimals": 2}, fixed=(0,))],
     "float_power": [Sample((MATRIX, Data((4,))))],
     "rsub": [Sample((MATRIX, Data((4,))), {"alpha": 2})],
-    "searchsorted": [Sample((Data((4,), 0.2, 0.9), Data((5,), 0.0, 1.0)), {"right": False})],
+    "searchsorted": [Sample((Data((4,), 0.2, 0.9, rising=True), Data((5,), 0.0, 1.0)), {"right": False})],
     "masked_fill": [Sample((MATRIX, _mask((3, 4)), 2.0))],
     "clamp": [Sample((Data((3, 4), -2, 2), -1.0, 0.5)), Sample((Data((3, 4), -2, 2), Data((4,), -1, 0), Data((4,), 0, 1)))],
     "clamp_min": [Sample((Data((3, 4), -2, 2), -0.5))],
@@ -493,6 +497,8 @@ def every_sample() -> Iterator[tuple[Operator, Sample]]:
 
 def values(random: np.random.Generator, data: Data, dtype: DType) -> np.ndarray:
     """A random array; values differ from each other, so that maxima are unique."""
+    if data.rising:
+        return np.sort(values(random, replace(data, rising=False), dtype))
     dtype = data.dtype or dtype
     count = int(np.prod(data.shape))
     if dtype.kind == "c":
