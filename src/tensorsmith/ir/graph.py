@@ -64,6 +64,9 @@ class Primitive(enum.Enum):
     # everything else
     LIBRARY = "library"  # a routine by name (`targets/reference/library.py`), by NumPy where there is no kernel
 
+    # Members are singletons: hashing by identity spares a Python call in every table look-up.
+    __hash__ = object.__hash__
+
 
 VIEWS = frozenset(
     {

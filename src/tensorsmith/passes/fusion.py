@@ -15,7 +15,7 @@ starts again; the walks that did not meet that value are kept. The answer is kep
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tensorsmith.core import views
 from tensorsmith.core.layout import contiguous_strides
@@ -50,6 +50,7 @@ def of_numbers(node: Node) -> bool:
     )
 
 
+VIEW_RULES = {op: views.RULES[op.value] for op in Primitive if op.value in views.RULES}
 LARGEST_BODY = 96  # inlined scalar operations in one kernel; also bounds recursion
 
 
@@ -77,12 +78,19 @@ class Group:
     accesses: list[tuple[Node, Chain, bool]] = field(default_factory=list)  # how leaves are read; inside a reduction?
     visited: set[Node] = field(default_factory=set)
 
+    def copy(self) -> Group:
+        """The same kernel, to be joined with others (which adds to roots, leaves and visited)."""
+        return Group(
+            self.roots.copy(), self.domain, self.reduce_axis, self.anchor, self.bias, self.activation, self.leaves.copy(),
+            self.accesses, self.visited.copy(),
+        )  # fmt: skip
+
 
 def apply_chain(start: Strided, chain: Chain) -> Strided:
     """Strides after a chain of views; NeedsBuffer where a view cannot be expressed."""
     current = start
     for view in chain:
-        following = views.RULES[view.op.value](current, view.attrs)
+        following = VIEW_RULES[view.op](current, view.attrs)
         if following is None:
             raise NeedsBuffer(view if view.op is Primitive.RESHAPE else view.inputs[0])
         current = following
@@ -412,7 +420,7 @@ class Fusion:
             group = self.step_of(node)
             home = None
             if group.anchor is None:  # what is joined with it changes a copy
-                group = replace(group, roots=[node], leaves=set(group.leaves), visited=set(group.visited))
+                group = group.copy()
                 home = self.join(groups, group, made_by)
             if home is None:
                 home = len(groups)
@@ -481,8 +489,9 @@ class Fusion:
         for group in self.groups:
             for node in group.visited:
                 count[node] = count.get(node, 0) + 1
-        repeated = [node for node in reversed(self.nodes) if count.get(node, 0) > 1 and not self.is_cheap(node)]
-        return min(repeated, key=lambda node: node.numel, default=None)
+        repeated = [node for node in reversed(self.nodes) if count.get(node, 0) > 1]
+        repeated.sort(key=lambda node: node.numel)
+        return next((node for node in repeated if not self.is_cheap(node)), None)
 
     def is_cheap(self, node: Node) -> bool:
         """Whether computing it again costs less than reading it: a few simple operations on buffers."""
