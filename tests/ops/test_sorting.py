@@ -63,3 +63,26 @@ def test_unique(given):
     got, want = (v if isinstance(v, tuple) else (v,) for v in (got, want))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["unique", "unique_consecutive"])
+def test_distinct_values_of_every_dtype(name, dtype):
+    for shape in ((), (0,), (1,), (40, 5)):
+        x = np.abs(data(dtype, shape, "plain"))
+        mine, theirs = ts.tensor(np.round(x)).to(getattr(ts, dtype)), torch.tensor(np.round(x)).to(getattr(torch, dtype))
+        got, want = (getattr(lib, name)(v, return_inverse=True, return_counts=True) for lib, v in ((ts, mine), (torch, theirs)))
+        for a, b in zip(got, want, strict=True):
+            assert a.dtype.name == str(b.dtype).removeprefix("torch.")
+            assert tuple(a.shape) == tuple(b.shape)
+            np.testing.assert_array_equal(a.double().numpy(), b.double().numpy())
+        alone = getattr(ts, name)(mine)
+        np.testing.assert_array_equal(alone.double().numpy(), want[0].double().numpy())
+
+
+def test_every_nan_is_distinct():
+    x = [np.nan, 1.0, np.nan, -0.0, 0.0, 1.0]
+    found, inverse, counts = ts.unique(ts.tensor(x), return_inverse=True, return_counts=True)
+    np.testing.assert_array_equal(found.numpy(), [0.0, 1.0, np.nan, np.nan])
+    assert counts.tolist() == [2, 2, 1, 1]
+    assert inverse.tolist() == [2, 1, 3, 0, 0, 1]

@@ -15,7 +15,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import refuse_complex
-from tensorsmith.ops.creation import copy_array
+from tensorsmith.ops.creation import array_of, copy_array
 from tensorsmith.ops.extremes import shared
 from tensorsmith.ops.index_steps import from_host, host
 from tensorsmith.ops.raw_keys import as_bool, as_int
@@ -235,18 +235,43 @@ def unique(
     """Distinct elements (or slices of an axis) in order; also where each element went, and how often each occurs."""
     refuse_complex("unique", need_tensor("unique", input))
     values = host(input, "unique")
-    axis = None if dim is None else normalise_axis(dim, input.ndim)
+    if dim is None:
+        return _unique_elements(values, bool(return_inverse), bool(return_counts))
     parts: Any = np.unique(  # type: ignore[call-overload]
-        _sortable(values), return_inverse=bool(return_inverse), return_counts=bool(return_counts), axis=axis, equal_nan=False
-    )
+        _sortable(values), return_inverse=bool(return_inverse), return_counts=bool(return_counts),
+        axis=normalise_axis(dim, input.ndim), equal_nan=False,
+    )  # fmt: skip
     found, *rest = parts if isinstance(parts, tuple) else (parts,)
     results = [copy_array(np.ascontiguousarray(found.astype(values.dtype, copy=False)))]
-    if return_inverse:
-        inverse = rest.pop(0)
-        results.append(copy_array(inverse.reshape(values.shape if axis is None else -1).astype(np.int64)))
-    if return_counts:
-        results.append(copy_array(rest.pop(0).astype(np.int64)))
+    results += [copy_array(part.reshape(-1).astype(np.int64)) for part in rest]  # inverse, counts
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _unique_elements(values: np.ndarray, return_inverse: bool, return_counts: bool) -> Any:
+    """Distinct elements of the whole: runs of equal ones after a sort, whose positions only the inverse needs."""
+    flat = np.ascontiguousarray(values.reshape(-1))
+    if not return_inverse and values.dtype.itemsize >= 4:
+        ordered = np.sort(flat)
+    else:
+        found, places = sort(copy_array(flat))
+        ordered = array_of(found)
+    starts = _run_starts(_sortable(ordered))
+    counts = np.diff(starts, append=len(ordered))
+    results = [copy_array(ordered[starts])]
+    if return_inverse:
+        inverse = np.empty(len(ordered), np.int64)
+        inverse[array_of(places)] = np.repeat(np.arange(len(starts)), counts)
+        results.append(copy_array(inverse.reshape(values.shape)))
+    if return_counts:
+        results.append(copy_array(counts.astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _run_starts(values: np.ndarray) -> np.ndarray:
+    """Where elements differ from the one before; no NaN equals another."""
+    new = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return np.flatnonzero(new)
 
 
 @public("sorting", kind="library", differentiable=False)
@@ -261,20 +286,23 @@ def unique_consecutive(
     values = host(input, "unique_consecutive")
     axis = None if dim is None else normalise_axis(dim, input.ndim)
     if axis is None:
-        rows = values.reshape(-1, 1)
+        flat = values.reshape(-1)
+        starts, extent = _run_starts(_sortable(flat)), flat.size
+        picked = flat[starts]
     else:
         extent = values.shape[axis]
         rows = np.moveaxis(values, axis, 0).reshape(extent, values.size // max(extent, 1))
-    new = np.ones(len(rows), bool)
-    new[1:] = (rows[1:] != rows[:-1]).any(1)
-    starts = np.flatnonzero(new)
-    picked = values.reshape(-1)[starts] if axis is None else np.take(values, starts, axis)
+        new = np.ones(extent, bool)
+        new[1:] = (rows[1:] != rows[:-1]).any(1)
+        starts = np.flatnonzero(new)
+        picked = np.take(values, starts, axis)
+    counts = np.diff(starts, append=extent)
     results = [copy_array(np.ascontiguousarray(picked))]
     if return_inverse:
-        inverse = np.cumsum(new).astype(np.int64) - 1
+        inverse = np.repeat(np.arange(len(starts)), counts)
         results.append(copy_array(inverse.reshape(values.shape) if axis is None else inverse))
     if return_counts:
-        results.append(copy_array(np.diff(np.append(starts, len(rows))).astype(np.int64)))
+        results.append(copy_array(counts.astype(np.int64)))
     return results[0] if len(results) == 1 else tuple(results)
 
 
