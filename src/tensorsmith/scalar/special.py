@@ -3,10 +3,12 @@
 import math
 
 # Rational starting values of erfinv (central and tail), the ones PyTorch uses; two Newton steps on erf follow.
-_ERFINV_A = (0.886226899, -1.645349621, 0.914624893, -0.140543331)
-_ERFINV_B = (1.0, -2.118377725, 1.442710462, -0.329097515, 0.012229801)
-_ERFINV_C = (-1.970840454, -1.624906493, 3.429567803, 1.641345311)
-_ERFINV_D = (1.0, 3.543889200, 1.637067800)
+# Each is a numerator and a denominator, from the constant upwards.
+ERFINV_CENTRE = (
+    (0.886226899, -1.645349621, 0.914624893, -0.140543331), (1.0, -2.118377725, 1.442710462, -0.329097515, 0.012229801),
+)  # fmt: skip
+ERFINV_TAIL = ((-1.970840454, -1.624906493, 3.429567803, 1.641345311), (1.0, 3.543889200, 1.637067800))
+DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 
 
 def _polynomial(coefficients: tuple[float, ...], x: float) -> float:
@@ -23,10 +25,10 @@ def erfinv(x: float) -> float:
     if not size < 1.0:
         return math.copysign(math.inf, x) if size == 1.0 else math.nan
     if size <= 0.7:
-        root = x * _polynomial(_ERFINV_A, x * x) / _polynomial(_ERFINV_B, x * x)
+        root = x * _polynomial(ERFINV_CENTRE[0], x * x) / _polynomial(ERFINV_CENTRE[1], x * x)
     else:
         tail = math.sqrt(-math.log((1.0 - size) / 2.0))
-        root = math.copysign(_polynomial(_ERFINV_C, tail) / _polynomial(_ERFINV_D, tail), x)
+        root = math.copysign(_polynomial(ERFINV_TAIL[0], tail) / _polynomial(ERFINV_TAIL[1], tail), x)
     for _ in range(2):
         root -= (math.erf(root) - x) / (2.0 / math.sqrt(math.pi) * math.exp(-root * root))
     return root
@@ -58,8 +60,5 @@ def digamma(x: float) -> float:
     if x > 1e17:
         return result + math.log(x)
     square = 1.0 / (x * x)
-    series = square * _polynomial(
-        (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12),
-        square,
-    )
+    series = square * _polynomial(DIGAMMA_SERIES, square)
     return result + (math.log(x) - 0.5 / x - series)

@@ -18,6 +18,7 @@ from tensorsmith.targets.cpu import (
     elementary as e,
     elementary64 as e64,
     inverse_hyperbolic,
+    special,
     trigonometry as t,
 )
 from tensorsmith.targets.cpu.casts import to_bool
@@ -282,7 +283,7 @@ def _elementary(fn: Fn) -> Rendering:
     return render
 
 
-def _inverse_hyperbolic(function: Callable[..., str]) -> Rendering:
+def _of_element(function: Callable[..., str]) -> Rendering:
     return lambda context, dtype, args: function(context.lanes, element_of(dtype), *args)
 
 
@@ -363,8 +364,10 @@ RENDERINGS: dict[Fn, Rendering] = {
     Fn.LOGADDEXP: _logaddexp,
     **{fn: _elementary(fn) for fn in LIBRARY_NAMES},
     Fn.HYPOT: lambda context, dtype, args: hypot(context.lanes, element_of(dtype), *args),
-    Fn.ASINH: _inverse_hyperbolic(inverse_hyperbolic.asinh),
-    Fn.ACOSH: _inverse_hyperbolic(inverse_hyperbolic.acosh),
+    Fn.ASINH: _of_element(inverse_hyperbolic.asinh),
+    Fn.ACOSH: _of_element(inverse_hyperbolic.acosh),
+    Fn.ERFINV: _of_element(special.in_double(special.erfinv)),
+    Fn.DIGAMMA: _of_element(special.in_double(special.digamma)),
 }
 
 # Functions that no kernel can compute: a graph that needs one calls NumPy for it.
