@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.scalar.table import Fn
@@ -366,7 +367,7 @@ RENDERINGS: dict[Fn, Rendering] = {
     Fn.HYPOT: lambda context, dtype, args: hypot(context.lanes, element_of(dtype), *args),
     Fn.ASINH: _of_element(inverse_hyperbolic.asinh),
     Fn.ACOSH: _of_element(inverse_hyperbolic.acosh),
-    Fn.ERFINV: _of_element(special.in_double(special.erfinv)),
+    Fn.ERFINV: _of_element(special.in_double(special.erfinv, partial(special.erfinv, steps=1))),
     Fn.DIGAMMA: _of_element(special.in_double(special.digamma)),
 }
 

@@ -13,13 +13,16 @@ _D = "double"
 _LEAST_OF_SERIES = 10  # from here on digamma's series is exact
 
 
-def in_double(function: Callable[[Lanes, str], str]) -> Callable[[Lanes, str, str], str]:
-    """The function of float64 on float32 too, rounded once."""
+def in_double(
+    function: Callable[[Lanes, str], str], of_float32: Callable[[Lanes, str], str] | None = None
+) -> Callable[[Lanes, str, str], str]:
+    """The function of float64 on float32 too, rounded once; there by `of_float32`, where fewer digits need less."""
+    narrow = of_float32 or function
 
     def render(lanes: Lanes, element: str, x: str) -> str:
         if element == _D:
             return function(lanes, x)
-        return lanes.convert("fptrunc", _D, element, function(lanes, lanes.convert("fpext", element, _D, x)))
+        return lanes.convert("fptrunc", _D, element, narrow(lanes, lanes.convert("fpext", element, _D, x)))
 
     return render
 
@@ -29,8 +32,11 @@ def _ratio(lanes: Lanes, polynomials: tuple[tuple[float, ...], tuple[float, ...]
     return lanes.op("fdiv", _D, above, below)
 
 
-def erfinv(lanes: Lanes, x: str) -> str:
-    """A rational start, two Newton steps on erf; infinite at -1 and 1, NaN outside."""
+def erfinv(lanes: Lanes, x: str, steps: int = 2) -> str:
+    """A rational start, right to 8e-6, and steps towards erf(root) = x; infinite at -1 and 1, NaN outside.
+
+    One step is Halley's, which trebles the digits: enough for float32. Two are Newton's, which bear far tails better.
+    """
     one = lanes.constant(_D, 1.0)
     size = lanes.intrinsic("fabs", _D, x)
     centre = lanes.op("fmul", _D, x, _ratio(lanes, ERFINV_CENTRE, lanes.op("fmul", _D, x, x)))
@@ -38,11 +44,15 @@ def erfinv(lanes: Lanes, x: str) -> str:
     tail = lanes.intrinsic("sqrt", _D, lanes.negate(_D, elementary64.log(lanes, half)))
     outer = lanes.intrinsic("copysign", _D, _ratio(lanes, ERFINV_TAIL, tail), x)
     root = lanes.select(lanes.compare("ole", _D, size, lanes.constant(_D, 0.7)), _D, centre, outer)
-    for _ in range(2):
+    for _ in range(steps):
         error = lanes.op("fsub", _D, elementary64.erf(lanes, root), x)
         decay = elementary64.exp(lanes, lanes.negate(_D, lanes.op("fmul", _D, root, root)))
         slope = lanes.op("fmul", _D, decay, lanes.constant(_D, 2.0 / math.sqrt(math.pi)))
-        root = lanes.op("fsub", _D, root, lanes.op("fdiv", _D, error, slope))
+        change = lanes.op("fdiv", _D, error, slope)
+        if steps == 1:
+            bent = lanes.op("fadd", _D, lanes.op("fmul", _D, root, change), one)
+            change = lanes.op("fdiv", _D, change, bent)
+        root = lanes.op("fsub", _D, root, change)
     end = lanes.intrinsic("copysign", _D, lanes.constant(_D, math.inf), x)
     end = lanes.select(lanes.compare("oeq", _D, size, one), _D, end, lanes.constant(_D, math.nan))
     return lanes.select(lanes.compare("olt", _D, size, one), _D, root, end)
