@@ -298,15 +298,18 @@ SAMPLES: dict[str, list[Sample]] = {
     "svdvals": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 3)),))],
     "nuclear_norm": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 2)),))],
     "scaled_dot_product_attention": [
-        Sample((Data((2, 3, 4), -0.9), Data((2, 5, 4), -0.9), Data((2, 5, 2), -0.9)), {"causal": False, "scale": 0.5}),
-        Sample((Data((3, 2), -0.9), Data((4, 2), -0.9), Data((4, 3), -0.9)), {"causal": True, "scale": 1.0}),
+        Sample(
+            (Data((2, 3, 4), -0.9), Data((2, 5, 4), -0.9), Data((2, 5, 2), -0.9)),
+            {"causal": False, "scale": 0.5, "beside": False},
+        ),
+        Sample((Data((3, 2), -0.9), Data((4, 2), -0.9), Data((4, 3), -0.9)), {"causal": True, "scale": 1.0, "beside": False}),
         Sample(
             (Data((1, 2, 3, 2), -0.9), Data((2, 1, 4, 2), -0.9), Data((4, 3), -0.9), Data((2, 1, 3, 4), -0.9)),
-            {"causal": False, "scale": 1.0},
+            {"causal": False, "scale": 1.0, "beside": True},
         ),
         Sample(
             (Data((2, 3, 4), -0.9), Data((2, 5, 4), -0.9), Data((2, 5, 2), -0.9), Data((3, 5), 0, 2, ts.bool)),
-            {"causal": False, "scale": 1.0},
+            {"causal": False, "scale": 1.0, "beside": False},
         ),
     ],
     **{

@@ -103,3 +103,33 @@ def test_wrong_calls_have_pytorchs_class(name):
         arguments = WRONG[name](library, library.ones(2, 3, 4, dtype=library.float64))
         with pytest.raises(RuntimeError):
             library.nn.functional.scaled_dot_product_attention(*arguments, enable_gqa=name == "heads")
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_the_result_lies_as_the_query_does(beside):
+    """As in PyTorch: where the heads of a token are side by side, they still are, and one vector of them is a view."""
+    strides = []
+    for lib in (ts, torch):
+        q = lib.ones(2, 8, 3, 4).transpose(1, 2) if beside else lib.ones(2, 3, 8, 4)
+        q.requires_grad_()
+        out = lib.nn.functional.scaled_dot_product_attention(q, q, q)
+        assert (out.transpose(1, 2).reshape(2, 8, 12).data_ptr() == out.data_ptr()) is beside
+        strides.append(tuple(out.stride()))
+    assert strides[0] == strides[1]
+
+
+@pytest.mark.parametrize("queries", [1, 95, 130, 193])
+@pytest.mark.parametrize("keys", [7, 96, 200])
+def test_causal_blocks(queries, keys):
+    """Lengths around those of the kernel's blocks, each the longer one in turn."""
+    rng = np.random.default_rng(queries * keys)
+    arrays = [rng.standard_normal((1, 2, n, 8)).astype("float32") for n in (queries, keys, keys, queries)]
+    found = []
+    for lib in (ts, torch):
+        operands = [lib.from_numpy(a).requires_grad_() for a in arrays[:3]]
+        q = operands[0] if keys == 7 else operands[0].transpose(1, 2).contiguous().transpose(1, 2)
+        out = lib.nn.functional.scaled_dot_product_attention(q, *operands[1:], is_causal=True)
+        out.backward(lib.from_numpy(arrays[3]))
+        found.append([out.detach().numpy(), *(x.grad.numpy() for x in operands)])
+    for ours, theirs in zip(*found):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5)

@@ -5,9 +5,11 @@
                                                         dq = ds k scale;  dk = ds^T q scale;  dv = p^T g
 
 q (..., L, E), k (..., S, E), v (..., S, F), g (..., L, F), lse and delta (..., L), mask (..., L, S) of bool (true: takes
-part) or of numbers; attributes: causal (query i sees keys 0 to i) and scale. With delta = sum of g * out along a row, the
+part) or of numbers; attributes: causal (query i sees keys 0 to i), scale, beside. With delta = sum of g * out along a row, the
 second is the gradient of the first. The value of either is one flat vector, its results one after the other: (out, lse),
-(dq, dk, dv). A row of which everything is hidden has out = 0 and, by definition, lse = 0.
+(dq, dk, dv), row-major. With the attribute `beside`, for two leading axes (batch, heads), the matrices among them lie as
+(batch, L, heads, F): the heads of a token are side by side, as they are where operands come from, and results go to, one
+linear layer. A row of which everything is hidden has out = 0 and, by definition, lse = 0.
 
 Kernels never hold s. Gradients of the second, and tangents, are compositions of other primitives.
 """
@@ -41,23 +43,25 @@ def check(inputs: Sequence[Node], count: int) -> DType:
     return q.dtype
 
 
-def attention(q: Node, k: Node, v: Node, mask: Sequence[Node], causal: bool, scale: float) -> tuple[Node, Node]:
+def attention(q: Node, k: Node, v: Node, mask: Sequence[Node], causal: bool, scale: float, beside: bool) -> tuple[Node, Node]:
     """out (..., L, F) and lse (..., L)."""
-    flat = q.graph.add(Primitive.ATTENTION, (q, k, v, *mask), causal=causal, scale=scale)
-    out, lse = _parts(flat, [(*q.shape[:-1], v.shape[-1]), q.shape[:-1]])
+    flat = q.graph.add(Primitive.ATTENTION, (q, k, v, *mask), causal=causal, scale=scale, beside=beside)
+    out, lse = _parts(flat, _shapes(flat), beside)
     return out, lse
 
 
 def gradient(
-    operands: Sequence[Node], out: Node, lse: Node, grads: tuple[Node, Node | None], causal: bool, scale: float
+    operands: Sequence[Node], out: Node, lse: Node, grads: tuple[Node, Node | None], causal: bool, scale: float,
+    beside: bool,
 ) -> list[Node | None]:
     """Gradients of q, k, v and the mask, from those of out and lse."""
     q, k, v, *mask = operands
     grad, grad_lse = grads
     delta = _row_sums(grad * out)
     delta = delta if grad_lse is None else delta - grad_lse
-    flat = q.graph.add(Primitive.ATTENTION_GRADIENT, (q, k, v, grad, lse, delta, *mask), causal=causal, scale=scale)
-    parts: list[Node | None] = [*_parts(flat, [q.shape, k.shape, v.shape])]
+    inputs = (q, k, v, grad, lse, delta, *mask)
+    flat = q.graph.add(Primitive.ATTENTION_GRADIENT, inputs, causal=causal, scale=scale, beside=beside)
+    parts: list[Node | None] = [*_parts(flat, _shapes(flat), beside)]
     for each in mask:
         weights, change = _weights(q, k, v, grad, lse, delta, mask, causal, scale)
         parts.append(None if each.dtype is bool_ else weights * change)
@@ -72,7 +76,8 @@ def composed(node: Node, operands: Sequence[Node]) -> Node:
         grad, lse, delta, *mask = rest
         weights, change = _weights(q, k, v, grad, lse, delta, mask, causal, scale)
         change = weights * change * scale
-        return _joined([build.matmul(change, k), build.matmul(_turned(change), q), build.matmul(_turned(weights), grad)])
+        parts = [build.matmul(change, k), build.matmul(_turned(change), q), build.matmul(_turned(weights), grad)]
+        return _joined(parts, node.attrs["beside"])
     scores = _scores(q, k, rest, causal, scale)
     largest = build.reduce(scores, "max", (scores.ndim - 1,), keepdim=True)
     largest = build.where(f.eq(largest, -math.inf), 0.0, largest)
@@ -80,22 +85,22 @@ def composed(node: Node, operands: Sequence[Node]) -> Node:
     total = build.reduce(weights, "sum", (scores.ndim - 1,), keepdim=True)
     total = build.where(f.eq(total, 0.0), 1.0, total)
     lse = build.reshape(largest + f.log(total), q.shape[:-1])
-    return _joined([build.matmul(weights / total, v), lse])
+    return _joined([build.matmul(weights / total, v), lse], node.attrs["beside"])
 
 
 def pulled(node: Node, output: Node, grad: Node) -> list[Node | None]:
     """The gradient rule of ATTENTION."""
-    shapes = [(*node.inputs[0].shape[:-1], node.inputs[2].shape[-1]), node.inputs[0].shape[:-1]]
-    out, lse = _parts(output, shapes)
-    g, g_lse = _parts(grad, shapes)
-    return gradient(node.inputs, out, lse, (g, g_lse), node.attrs["causal"], node.attrs["scale"])
+    beside = node.attrs["beside"]
+    out, lse = _parts(output, _shapes(node), beside)
+    g, g_lse = _parts(grad, _shapes(node), beside)
+    return gradient(node.inputs, out, lse, (g, g_lse), node.attrs["causal"], node.attrs["scale"], beside)
 
 
 def pulled_gradient(node: Node, grad: Node) -> list[Node | None]:
     """The gradient rule of ATTENTION_GRADIENT."""
     q, k, v, g, lse, delta, *mask = node.inputs
     causal, scale = node.attrs["causal"], node.attrs["scale"]
-    a, b, c = _parts(grad, [q.shape, k.shape, v.shape])
+    a, b, c = _parts(grad, _shapes(node), node.attrs["beside"])
     weights, difference = _weights(q, k, v, g, lse, delta, mask, causal, scale)
     change = weights * difference
     to_change = (build.matmul(a, _turned(k)) + build.matmul(q, _turned(b))) * scale
@@ -114,30 +119,43 @@ def pulled_gradient(node: Node, grad: Node) -> list[Node | None]:
 
 def batched(node: Node, operands: Sequence[Node], extent: int) -> Node:
     """Either primitive for `extent` examples: the batch is one more leading axis, and each has its results together."""
-    flat = operands[0].graph.add(node.op, operands, **node.attrs)
-    q, _, v = node.inputs[:3]
-    if node.op is Primitive.ATTENTION:
-        counts = [q.numel // q.shape[-1] * v.shape[-1], q.numel // q.shape[-1]]
-    else:
-        counts = [x.numel for x in node.inputs[:3]]
-    return build.concat(_parts(flat, [(extent, count) for count in counts]), 1)
+    flat = operands[0].graph.add(node.op, operands, **{**node.attrs, "beside": False})
+    parts = _parts(flat, [(extent, *shape) for shape in _shapes(node)], False)
+    parts = [_turned(part, 3, 2) if node.attrs["beside"] and part.ndim == 5 else part for part in parts]
+    return build.concat([build.reshape(part, (extent, part.numel // extent)) for part in parts], 1)
 
 
-def _parts(flat: Node, shapes: Sequence[tuple[int, ...]]) -> list[Node]:
+def _shapes(node: Node) -> list[tuple[int, ...]]:
+    """The shapes of the results of either primitive."""
+    q, k, v = node.inputs[:3]
+    if node.op is Primitive.ATTENTION_GRADIENT:
+        return [q.shape, k.shape, v.shape]
+    return [(*q.shape[:-1], v.shape[-1]), q.shape[:-1]]
+
+
+def _parts(flat: Node, shapes: Sequence[tuple[int, ...]], beside: bool) -> list[Node]:
     """The results in a flat vector."""
     found, start = [], 0
     for shape in shapes:
-        found.append(build.reshape(build.slice_(flat, 0, start, math.prod(shape)), shape))
+        part = build.slice_(flat, 0, start, math.prod(shape))
+        if beside and len(shape) == 4:
+            batch, heads, length, width = shape
+            found.append(_turned(build.reshape(part, (batch, length, heads, width)), 3, 2))
+        else:
+            found.append(build.reshape(part, shape))
         start += math.prod(shape)
     return found
 
 
-def _joined(parts: Sequence[Node]) -> Node:
+def _joined(parts: Sequence[Node], beside: bool) -> Node:
+    """The flat vector of results."""
+    parts = [_turned(part, 3, 2) if beside and part.ndim == 4 else part for part in parts]
     return build.concat([build.reshape(part, (part.numel,)) for part in parts], 0)
 
 
-def _turned(x: Node) -> Node:
-    return build.transpose(x, x.ndim - 2, x.ndim - 1)
+def _turned(x: Node, first: int = 2, second: int = 1) -> Node:
+    """x with two axes exchanged, counted from the last one."""
+    return build.transpose(x, x.ndim - first, x.ndim - second)
 
 
 def _row_sums(x: Node) -> Node:

@@ -60,20 +60,21 @@ def _operands(q: Node, k: Node, v: Node, masks: Sequence[Node]) -> list[Node]:
     return found
 
 
-def _fused(q: Node, k: Node, v: Node, *masks: Node, causal: bool, scale: float) -> tuple[Node, Node]:
+def _fused(q: Node, k: Node, v: Node, *masks: Node, causal: bool, scale: float, beside: bool) -> tuple[Node, Node]:
     wide_q, wide_k, wide_v, *mask = _operands(q, k, v, masks)
-    out, lse = attention(wide_q, wide_k, wide_v, mask, causal, scale)
+    out, lse = attention(wide_q, wide_k, wide_v, mask, causal, scale, beside)
     return build.cast(out, q.dtype), lse
 
 
 def _fused_gradient(
-    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], causal: bool, scale: float
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], causal: bool, scale: float,
+    beside: bool,
 ) -> list[Node | None]:
     q, k, v, *masks = inputs
     out, lse = outputs
     operands = _operands(q, k, v, masks)
     wide, grad = build.cast(out, lse.dtype), build.cast(grads[0], lse.dtype)
-    return gradient(operands, wide, lse, (grad, grads[1]), causal, scale)
+    return gradient(operands, wide, lse, (grad, grads[1]), causal, scale, beside)
 
 
 fused_operator = Operator(
@@ -163,7 +164,9 @@ def scaled_dot_product_attention(
     factor = scale if scale is not None else 1.0 / math.sqrt(width) if width else 1.0
     if not dropout_p and query.numel() and key.numel() and value.numel() and _fits(query, key, value, attn_mask):
         given = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
-        return fused_operator(*given, causal=bool(is_causal), scale=float(factor))[0]  # type: ignore[no-any-return]
+        strides = query.layout.strides
+        beside = query.ndim == 4 and strides[1] < strides[2]  # the result lies as the query does
+        return fused_operator(*given, causal=bool(is_causal), scale=float(factor), beside=beside)[0]  # type: ignore[no-any-return]
     scores = matmul(query * factor, key.transpose(-2, -1))
     masks = () if attn_mask is None else (attn_mask,)
     weights = weights_operator(scores, *masks, causal=bool(is_causal))

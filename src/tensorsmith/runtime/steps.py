@@ -507,7 +507,7 @@ def _attention(fusion: Fusion, group: Group) -> list[Request]:
     spread = mask is not None and mask.shape[3] > 1 and mask.strides[3] == 0
     structure = AttentionStructure(anchor.dtype, anchor.attrs["causal"], kind, spread, backward)
     sizes = AttentionSizes(outer, inner, length, anchor.inputs[1].shape[-2], width, values.shape[-1])
-    lowered = plan_attention(structure, sizes, anchor.attrs["scale"], places)
+    lowered = plan_attention(structure, sizes, anchor.attrs["scale"], places, anchor.attrs["beside"])
     words: list[tuple[Node | None, int]] = [
         (node, seen.offset * node.dtype.itemsize) for node, seen in located.values()
     ]

@@ -108,12 +108,13 @@ def _spaces(pieces: Kernels, sizes: AttentionSizes, backward: bool) -> dict[str,
 
 def plan_attention(
     structure: AttentionStructure, sizes: AttentionSizes, scale: float, operands: Mapping[str, Strided],
-    machine: Machine | None = None,
+    beside: bool = False, machine: Machine | None = None,
 ) -> LoweredKernel:  # fmt: skip
     """The kernel and its words.
 
     operands: by name (q, k, v and mask; backward also g, lse and delta), each as (outer, inner, rows, columns), strides in
     elements: of k, v and g, and backward of q, consecutive along the columns; of the mask that or 0.
+    beside: results have the inner products of a row side by side.
     """
     pieces = kernels(structure.dtype, machine or default_machine())
     kernel = _compiled(structure, pieces)
@@ -129,6 +130,7 @@ def plan_attention(
     (bits,) = struct.unpack("<q", struct.pack("<d", scale))
     words: dict[str, int] = {
         "scale": bits, "units": units, "units_per_chunk": per_chunk, "blocks": blocks, "inner": sizes.inner,
+        "beside": sizes.inner if beside else 1,
         "batch": sizes.batch, "L": sizes.L, "S": sizes.S, "E": sizes.E, "F": sizes.F, **space, **_tiles(pieces, sizes),
     }  # fmt: skip
     (words["pack_transposed"],) = pieces.pack(True).addresses.values()

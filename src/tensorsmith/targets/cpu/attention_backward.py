@@ -7,7 +7,7 @@
                 p = exp(s scale + mask - lse);  ds = p (dp - delta) scale
                 dV += p^T G;  dQ += ds K;  dK += ds^T Q    on tiles
 
-The result is all of dQ, then all of dK, then all of dV. A batch is one chunk's work, so that sums have one order.
+The result is dQ, rows as those of the forward result, then dK and dV. A batch is one chunk's work, so that sums have one order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tensorsmith.targets.cpu.gemm_kernels import Kernels
 
 OPERANDS = ("q", "k", "v", "g", "lse", "delta")
 WORDS = (
-    "scale", "units", "units_per_chunk", "inner", "batch", "L", "S", "E", "F", "space",
+    "scale", "units", "units_per_chunk", "inner", "beside", "batch", "L", "S", "E", "F", "space",
     "at_ds", "at_kt", "at_vt", "at_k", "at_g", "at_q", "slot_kt", "slot_vt", "slot_keys", "slot_queries",
     "pack_transposed", "pack_rows", *TILES,
     *(f"{name}_{level}" for name in (*OPERANDS, "mask") for level in ("outer", "inner", "row")),
@@ -44,15 +44,17 @@ class _Backward(Blocks):
         here = {name: self.operand(name, outer, inner) for name in OPERANDS}
         if self.structure.mask:
             here["mask"] = self.operand("mask", outer, inner)
-        e_row, f_row = f.mul(w["E"], size), f.mul(w["F"], size)
-        of_queries, of_keys = f.mul(w["L"], e_row), f.mul(w["S"], e_row)
-        of_values = f.mul(w["S"], f_row)
-        dq = f.offset(self.at["result"], f.mul(batch, of_queries))
-        keys_start = f.offset(self.at["result"], f.mul(w["batch"], of_queries))
-        dk = f.offset(keys_start, f.mul(batch, of_keys))
-        dv = f.offset(f.offset(keys_start, f.mul(w["batch"], of_keys)), f.mul(batch, of_values))
-        for pointer, count in ((dq, of_queries), (dk, of_keys), (dv, of_values)):
-            f.call("void", "llvm.memset.p0.i64", ("ptr", pointer), ("i8", 0), ("i64", count), ("i1", "false"))
+        e_bytes, f_bytes = f.mul(w["E"], size), f.mul(w["F"], size)
+        e_row, f_row = f.mul(w["beside"], e_bytes), f.mul(w["beside"], f_bytes)
+        of_keys = f.offset(self.at["result"], f.mul(f.mul(w["batch"], w["L"]), e_bytes))
+        of_values = f.offset(of_keys, f.mul(f.mul(w["batch"], w["S"]), e_bytes))
+        dq = self.result(self.at["result"], outer, inner, w["L"], w["E"])
+        dk = self.result(of_keys, outer, inner, w["S"], w["E"])
+        dv = self.result(of_values, outer, inner, w["S"], w["F"])
+        with f.loop(0, w["S"], 1, name="row of the results") as each:
+            for pointer, row, count in ((dk, e_row, e_bytes), (dv, f_row, f_bytes)):
+                at = f.offset(pointer, f.mul(each.index, row))
+                f.call("void", "llvm.memset.p0.i64", ("ptr", at), ("i8", 0), ("i64", count), ("i1", "false"))
         with f.loop(0, w["S"], COLUMNS, name="keys in blocks") as keys:
             first = keys.index
             width = f.minimum(COLUMNS, f.sub(w["S"], first))
@@ -75,6 +77,12 @@ class _Backward(Blocks):
     ) -> None:  # fmt: skip
         f, w, size = self.f, self.w, self.size
         rows = f.minimum(ROWS, f.sub(w["L"], row))
+        of_queries, of_keys = self.rest("query"), self.rest("key")
+        if self.structure.causal:  # up to the diagonal: keys that are left then are as many as queries are
+            seen = f.sub(f.add(row, rows), first)
+            short = f.compare("slt", seen, width)
+            width = f.minimum(seen, width)
+            of_keys = [f.select(short, "i64", a, b) for a, b in zip(of_queries, of_keys)]
         q = f.offset(here["q"], f.mul(row, w["q_row"]))
         g = f.offset(here["g"], f.mul(row, w["g_row"]))
         kt, vt, kr = packed
@@ -82,8 +90,8 @@ class _Backward(Blocks):
         e_row, f_row = steps
         p, ds = self.workspace, f.offset(self.workspace, w["at_ds"])
         f.note("s = Q K^T; dp = G V^T")
-        self.product(q, kt, p, w["E"], rows, width, w["q_row"], size, w["slot_kt"], self.width, 0, "query")
-        self.product(g, vt, ds, w["F"], rows, width, w["g_row"], size, w["slot_vt"], self.width, 0, "query")
+        self.product(q, kt, p, w["E"], rows, width, w["q_row"], size, w["slot_kt"], self.width, 0, of_queries)
+        self.product(g, vt, ds, w["F"], rows, width, w["g_row"], size, w["slot_vt"], self.width, 0, of_queries)
         with f.loop(0, rows, 1, name="row of the scores") as each:
             number = f.add(row, each.index)
             mask = None
@@ -99,13 +107,14 @@ class _Backward(Blocks):
         queries = f.offset(self.workspace, w["at_g"])
         self.pack(False, g, queries, rows, w["g_row"], w["F"], w["slot_queries"])
         f.note("dV += p^T G")
-        self.product(p, queries, dv, rows, width, w["F"], size, self.width, w["slot_queries"], f_row, 1, "key")
+        self.product(p, queries, dv, rows, width, w["F"], size, self.width, w["slot_queries"], f_row, 1, of_keys)
         f.note("dQ += ds K")
-        self.product(ds, kr, dq, width, rows, w["E"], self.width, size, w["slot_keys"], e_row, 1, "query")
+        again = f.select(f.compare("sgt", first, 0), "i64", 1, 0)
+        self.product(ds, kr, dq, width, rows, w["E"], self.width, size, w["slot_keys"], e_row, again, of_queries)
         queries = f.offset(self.workspace, w["at_q"])
         self.pack(False, q, queries, rows, w["q_row"], w["E"], w["slot_queries"])
         f.note("dK += ds^T Q")
-        self.product(ds, queries, dk, rows, width, w["E"], size, self.width, w["slot_queries"], e_row, 1, "key")
+        self.product(ds, queries, dk, rows, width, w["E"], size, self.width, w["slot_queries"], e_row, 1, of_keys)
 
     def _row(
         self, p: str, ds: str, mask: str | None, number: Value, first: Value, width: Value, lse: str, delta: str

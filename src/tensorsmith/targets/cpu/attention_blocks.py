@@ -105,10 +105,21 @@ class Blocks:
         """A binary instruction of vectors."""
         return self.lanes.op(name, self.element, a, b)
 
+    def rest(self, kind: str) -> Sequence[Value]:
+        """The tiles for what is left of the queries, or of the keys."""
+        return self.w[f"{kind}_wide"], self.w[f"{kind}_narrow"]
+
     def operand(self, name: str, outer: Value, inner: Value) -> str:
         """Where an operand's batch starts."""
         f, w = self.f, self.w
         return f.offset(self.at[name], f.add(f.mul(outer, w[f"{name}_outer"]), f.mul(inner, w[f"{name}_inner"])))
+
+    def result(self, start: str, outer: Value, inner: Value, rows: Value, columns: Value) -> str:
+        """Where a batch starts in a result: its rows lie together, or each `beside` those of the others."""
+        f, w = self.f, self.w
+        step = f.select(f.compare("eq", w["beside"], 1), "i64", rows, 1)
+        place = f.add(f.mul(f.mul(outer, rows), w["inner"]), f.mul(inner, step))
+        return f.offset(start, f.mul(f.mul(place, columns), self.size))
 
     def splat_from(self, pointer: str) -> str:
         """One element of memory in every lane."""
@@ -140,12 +151,12 @@ class Blocks:
 
     def product(
         self, a: str, b: str, c: str, depth: Value, rows: Value, columns: Value, a_row: Value, a_k: Value, slot: Value,
-        c_row: Value, accumulate: Value, rest: str,
+        c_row: Value, accumulate: Value, rest: Sequence[Value],
     ) -> None:  # fmt: skip
-        """C = A B, or C += A B where `accumulate` is 1."""
+        """C = A B, or C += A B where `accumulate` is 1; `rest` are the tiles for the rows that are no whole tile."""
         w = self.w
-        numbers = (depth, rows, columns, a_row, a_k, slot, c_row, accumulate, w["wide"], w["narrow"])
-        text = ", ".join(f"i64 {n}" for n in (*numbers, w[f"{rest}_wide"], w[f"{rest}_narrow"]))
+        numbers = (depth, rows, columns, a_row, a_k, slot, c_row, accumulate, w["wide"], w["narrow"], *rest)
+        text = ", ".join(f"i64 {n}" for n in numbers)
         self.f.do(f"call void @product(ptr {a}, ptr {b}, ptr {c}, {text})")
 
     def scores(self, row: str, mask: str | None, number: Value, first: Value) -> Callable[[Value, str | None], str]:

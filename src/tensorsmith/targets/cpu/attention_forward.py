@@ -9,7 +9,7 @@
             out += p V                                     on tiles, V packed
         out = out / l;  lse = m + log l                    zeros where a row is masked wholly
 
-The result is all rows of `out`, then all of `lse`.
+The result is `out`, rows in the order of (outer, inner, L), or (outer, L, inner) for `beside`; then `lse`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tensorsmith.targets.cpu.gemm_kernels import Kernels
 
 OPERANDS = ("q", "k", "v")
 WORDS = (
-    "scale", "units", "units_per_chunk", "blocks", "inner", "batch", "L", "S", "E", "F", "space", "at_stats", "at_k",
+    "scale", "units", "units_per_chunk", "blocks", "inner", "beside", "batch", "L", "S", "E", "F", "space", "at_stats", "at_k",
     "at_v", "slot_k", "slot_v", "q_k", "pack_transposed", "pack_rows", *TILES,
     *(f"{name}_{level}" for name in (*OPERANDS, "mask") for level in ("outer", "inner", "row")),
 )  # fmt: skip
@@ -50,8 +50,9 @@ class _Forward(Blocks):
         if self.structure.mask:
             mask = f.offset(self.operand("mask", outer, inner), f.mul(row, w["mask_row"]))
         place = f.add(f.mul(batch, w["L"]), row)
-        out_row = f.mul(w["F"], size)
-        out = f.offset(self.at["result"], f.mul(place, out_row))
+        out_row = f.mul(f.mul(w["beside"], w["F"]), size)
+        out = self.result(self.at["result"], outer, inner, w["L"], w["F"])
+        out = f.offset(out, f.mul(row, out_row))
         behind = f.mul(f.mul(f.mul(w["batch"], w["L"]), w["F"]), size)
         lse = f.offset(f.offset(self.at["result"], behind), f.mul(place, size))
         largest = f.offset(self.workspace, w["at_stats"])
@@ -68,8 +69,9 @@ class _Forward(Blocks):
             self.pack(True, f.offset(k, f.mul(first, w["k_row"])), packed_k, w["E"], w["k_row"], width, w["slot_k"])
             f.note("scores = Q K^T")
             self.product(
-                q, packed_k, self.workspace, w["E"], rows, width, w["q_row"], w["q_k"], w["slot_k"], self.width, 0, "query"
-            )
+                q, packed_k, self.workspace, w["E"], rows, width, w["q_row"], w["q_k"], w["slot_k"], self.width, 0,
+                self.rest("query"),
+            )  # fmt: skip
             again = f.compare("sgt", first, 0)
             with f.loop(0, rows, 1, name="row of the scores") as each:
                 at = f.mul(each.index, size)
@@ -86,8 +88,9 @@ class _Forward(Blocks):
             f.note("out += scores V")
             accumulate = f.select(again, "i64", 1, 0)
             self.product(
-                self.workspace, packed_v, out, width, rows, w["F"], self.width, size, w["slot_v"], out_row, accumulate, "query"
-            )
+                self.workspace, packed_v, out, width, rows, w["F"], self.width, size, w["slot_v"], out_row, accumulate,
+                self.rest("query"),
+            )  # fmt: skip
         with f.loop(0, rows, 1, name="row of the result") as each:
             at = f.mul(each.index, size)
             self._finish(

@@ -208,12 +208,17 @@ def _attention(node: Node, arrays: Arrays) -> np.ndarray:
         total = weights.sum(-1, keepdims=True)
         total = np.where(total == 0, 1, total)
         lse = largest + np.log(total)
-        return np.concatenate([np.matmul(weights / total, v).ravel(), lse.ravel()])
+        return np.concatenate([_heads_beside(np.matmul(weights / total, v), node), lse.ravel()])
     g, lse, delta = arrays[3:6]
     weights = np.exp(scores - lse[..., None])
     change = weights * (np.matmul(g, np.swapaxes(v, -1, -2)) - delta[..., None]) * scale
     parts = (np.matmul(change, k), np.matmul(np.swapaxes(change, -1, -2), q), np.matmul(np.swapaxes(weights, -1, -2), g))
-    return np.concatenate([part.ravel() for part in parts])
+    return np.concatenate([_heads_beside(part, node) for part in parts])
+
+
+def _heads_beside(part: np.ndarray, node: Node) -> np.ndarray:
+    """All elements; of (batch, heads, rows, columns) in the order (batch, rows, heads, columns) where they lie so."""
+    return (part.swapaxes(1, 2) if node.attrs["beside"] else part).ravel()
 
 
 def _library(node: Node, arrays: Arrays) -> np.ndarray:
