@@ -1,0 +1,155 @@
+"""Module 3: `FastOps`, map, zip, reduce and matrix multiply as kernels compiled for this CPU.
+
+The function is lifted to an expression (branches too), and the engine makes one vectorised, parallel kernel of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import tensorsmith as ts
+from tensorsmith.minitorch.lifting import NEUTRAL, Lifted, reduction_of
+from tensorsmith.minitorch.parallel_check import Diagnosed
+from tensorsmith.minitorch.tensor_data import TensorData, shape_broadcast
+from tensorsmith.minitorch.tensor_ops import MapProto, TensorOps, matrix_shape, reduced_shape
+from tensorsmith.ops.matmul import bmm_operator, mm_operator
+from tensorsmith.tensor.tensor import Tensor as EngineTensor
+
+if TYPE_CHECKING:
+    from tensorsmith.minitorch.tensor import Tensor
+
+
+class FastOps(TensorOps):
+    """Kernels on the CPU."""
+
+    @staticmethod
+    def map(fn: Callable[[float], float]) -> MapProto:
+        lifted = Lifted(fn, 1)
+
+        def ret(a: Tensor, out: Tensor | None = None) -> Tensor:
+            result = lifted.operator(a.value)
+            if out is None:
+                return _make(result, a.backend)
+            out.value.copy_(result)
+            return out
+
+        return ret
+
+    @staticmethod
+    def zip(fn: Callable[[float, float], float]) -> Callable[[Tensor, Tensor], Tensor]:
+        lifted = Lifted(fn, 2)
+
+        def ret(a: Tensor, b: Tensor) -> Tensor:
+            if a.shape != b.shape:
+                shape_broadcast(a.shape, b.shape)
+            return _make(lifted.operator(a.value, b.value), a.backend)
+
+        return ret
+
+    @staticmethod
+    def reduce(fn: Callable[[float, float], float], start: float = 0.0) -> Callable[[Tensor, int], Tensor]:
+        lifted = Lifted(fn, 2)
+
+        def ret(a: Tensor, dim: int) -> Tensor:
+            reduced_shape(a.shape, dim)
+            value = folded(lifted, start, a.value, dim)
+            # The engine's reductions keep the order of permuted operands; MiniTorch's results are in row-major order.
+            return _make(value if value.is_contiguous() else value.contiguous(), a.backend)
+
+        return ret
+
+    @staticmethod
+    def matrix_multiply(a: Tensor, b: Tensor) -> Tensor:
+        """The matrix product, over leading dimensions that broadcast."""
+        shape = matrix_shape(a.shape, b.shape)
+        operator = mm_operator if len(shape) == 2 else bmm_operator if a.dims == b.dims == 3 and a.shape[0] == b.shape[0] else None
+        result = operator(a.value, b.value) if operator is not None else ts.matmul(a.value, b.value)
+        return _make(result, a.backend)
+
+    # What a backend of kernels does at once and others in steps (`Tensor.expand`, `Tensor.moved`).
+
+    @staticmethod
+    def fit(gradient: Tensor, full: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
+        """A gradient repeated to `full` and summed to `shape`."""
+        value = gradient.value
+        if gradient.shape != full:
+            value = value.expand(full)
+        if full != shape:
+            skipped = len(full) - len(shape)
+            dims = [i for i in range(len(full)) if i < skipped or (shape[i - skipped] == 1 and full[i] != 1)]
+            value = value.sum(dims)
+            if len(value.shape) != len(shape):
+                value = value.view(shape)
+        return _make(value, gradient.backend)
+
+    @staticmethod
+    def moved(value: Tensor, direction: Tensor, step: float) -> Tensor:
+        """value + step * direction in one kernel."""
+        return _make(ts.add(value.value, direction.value, alpha=step), value.backend)
+
+
+def folded(lifted: Lifted, start: float, value: EngineTensor, dim: int) -> EngineTensor:
+    """fn(.. fn(start, x[0]) .., x[n - 1]) along a dimension, which stays: one kernel where the engine has the reduction."""
+    kind = reduction_of(lifted)
+    if kind is None or not value.shape[dim]:
+        out = ts.full((*value.shape[:dim], 1, *value.shape[dim + 1 :]), start, dtype=ts.float64)
+        for i in range(value.shape[dim]):
+            out = lifted.operator(out, value.narrow(dim, i, 1))
+        return out
+    out = value.sum(dim, True) if kind == "sum" else getattr(value, kind)(dim, True)
+    return out if start == NEUTRAL[kind] else lifted.operator(ts.full_like(out, start), out)
+
+
+# ------------------------------------------------------------------------------------ on storage, shape and strides
+
+
+def _seen(storage: Any, shape: Any, strides: Any) -> EngineTensor:
+    return TensorData(storage, tuple(map(int, shape)), tuple(map(int, strides))).value
+
+
+def tensor_map(fn: Callable[[float], float]) -> Diagnosed:
+    """`fn` lifted to (out, out_shape, out_strides, in_storage, in_shape, in_strides); the operand broadcasts to out."""
+    lifted = Lifted(fn, 1)
+
+    def _map(*arguments: Any) -> None:
+        _seen(*arguments[:3]).copy_(lifted.operator(_seen(*arguments[3:6])))
+
+    return Diagnosed(_map, "map", lifted)
+
+
+def tensor_zip(fn: Callable[[float, float], float]) -> Diagnosed:
+    """`fn` lifted to three triples of storage, shape and strides: out, a, b; a and b broadcast to out."""
+    lifted = Lifted(fn, 2)
+
+    def _zip(*arguments: Any) -> None:
+        _seen(*arguments[:3]).copy_(lifted.operator(_seen(*arguments[3:6]), _seen(*arguments[6:9])))
+
+    return Diagnosed(_zip, "zip", lifted)
+
+
+def tensor_reduce(fn: Callable[[float, float], float]) -> Diagnosed:
+    """`fn` lifted to a fold of a along `reduce_dim` into what out holds already."""
+    lifted = Lifted(fn, 2)
+
+    def _reduce(*arguments: Any) -> None:
+        out, a, dim = _seen(*arguments[:3]), _seen(*arguments[3:6]), int(arguments[6])
+        kind = reduction_of(lifted)
+        if kind is not None and a.shape[dim]:
+            out.copy_(lifted.operator(out, folded(lifted, NEUTRAL[kind], a, dim)))
+            return
+        result = out
+        for i in range(a.shape[dim]):
+            result = lifted.operator(result, a.narrow(dim, i, 1))
+        out.copy_(result)
+
+    return Diagnosed(_reduce, "reduce", lifted)
+
+
+def _multiply(*arguments: Any) -> None:
+    _seen(*arguments[:3]).copy_(ts.matmul(_seen(*arguments[3:6]), _seen(*arguments[6:9])))
+
+
+tensor_matrix_multiply = Diagnosed(_multiply, "matrix multiply", None)
+
+from tensorsmith.minitorch.tensor import make as _make  # noqa: E402  (tensor.py stands on this room's functions)

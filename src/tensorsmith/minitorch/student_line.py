@@ -1,0 +1,44 @@
+"""Where a student's fault lies: the line of a method, and the one function of a history whose backward is wrong."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+STEP = 1e-6
+
+
+def at_method(cls: type, name: str) -> str:
+    """` (FILE:LINE)` of a method of a class, or nothing where its source is not on disk."""
+    method = inspect.unwrap(getattr(cls, name, cls))
+    code = getattr(method, "__code__", None)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+
+
+def describe_wrong_step(out: Any) -> str:
+    """A sentence about the function in the history of a Scalar whose backward disagrees with its own forward.
+
+    Every function of the history is checked alone: its backward for 1.0 against central differences of its forward.
+    Empty where each agrees (the fault is then elsewhere, in `backpropagate` or the function that was checked).
+    """
+    from tensorsmith.minitorch.autodiff import Context, topological_sort
+
+    for variable in topological_sort(out):
+        history: Any = variable.history  # type: ignore[attr-defined]
+        if history.last_fn is None:
+            continue
+        cls = history.last_fn
+        values = [x.data for x in history.inputs]
+        given = cls._backward(history.ctx, 1.0)
+        for i, (value, got) in enumerate(zip(values, given)):
+
+            def at(x: float, i: int = i, cls: Any = cls, values: list[float] = values) -> float:
+                return cls._forward(Context(True), *values[:i], x, *values[i + 1 :])  # type: ignore[no-any-return]
+
+            expected = (at(value + STEP) - at(value - STEP)) / (2 * STEP)
+            if not abs(got - expected) <= 1e-2 + 1e-2 * abs(expected):
+                return (
+                    f"\n{cls.__name__}.backward{at_method(cls, 'backward')}: at {values}, input {i}: "
+                    f"it returned {got} for d_output = 1, the central difference of its forward is {expected:f}"
+                )
+    return ""
