@@ -6,7 +6,7 @@ student's own class go through the same two functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -51,30 +51,22 @@ def topological_sort(variable: Variable) -> list[Variable]:
 
     Iterative: a history may be deeper than Python's recursion.
     """
-    if variable.is_constant():
-        return []
     finished: list[Variable] = []
-    seen = {variable.unique_id}
-    stack: list[tuple[Variable, Iterator[Variable]]] = [(variable, _parents(variable))]
+    seen: set[int] = set()
+    stack = [(variable, False)]
     while stack:
-        current, parents = stack[-1]
-        for parent in parents:
-            if parent.unique_id not in seen:
-                seen.add(parent.unique_id)
-                stack.append((parent, _parents(parent)))
-                break
-        else:
+        current, parents_are_done = stack.pop()
+        if parents_are_done:
             finished.append(current)
-            stack.pop()
+            continue
+        if current.unique_id in seen or current.is_constant():
+            continue
+        seen.add(current.unique_id)
+        stack.append((current, True))
+        if not current.is_leaf():
+            stack += [(parent, False) for parent in current.parents]
     finished.reverse()
     return finished
-
-
-def _parents(variable: Variable) -> Iterator[Variable]:
-    """The parents of a variable that are variables and not constant."""
-    if variable.is_leaf():
-        return iter(())
-    return (p for p in variable.parents if hasattr(p, "is_constant") and not p.is_constant())
 
 
 def backpropagate(variable: Variable, deriv: Any) -> None:
@@ -88,7 +80,7 @@ def backpropagate(variable: Variable, deriv: Any) -> None:
             current.accumulate_derivative(derivative)
             continue
         for parent, part in current.chain_rule(derivative):
-            if not hasattr(parent, "is_constant") or parent.is_constant():
+            if parent.is_constant():
                 continue
             key = parent.unique_id
             derivatives[key] = derivatives[key] + part if key in derivatives else part

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorsmith as ts
+from tensorsmith.autograd.backward import grad
 from tensorsmith.minitorch.autodiff import Context
 from tensorsmith.minitorch.tensor import Tensor, make
 from tensorsmith.minitorch.tensor_data import IndexingError, TensorData
 from tensorsmith.minitorch.tensor_functions import Function
+from tensorsmith.ops.convolution import conv1d as conv1d_of_engine, conv2d as conv2d_of_engine
+from tensorsmith.ops.padding import pad
+from tensorsmith.tensor.modes import enable_grad
 from tensorsmith.tensor.tensor import Tensor as EngineTensor
 
 
@@ -26,8 +29,8 @@ def _convolve(x: EngineTensor, weight: EngineTensor, reverse: bool = False) -> E
         padding += [extent - 1, 0] if reverse else [0, extent - 1]
     if reverse:
         weight = weight.flip(list(range(2, weight.dim())))
-    convolution = ts.nn.functional.conv1d if len(extents) == 1 else ts.nn.functional.conv2d
-    return convolution(ts.nn.functional.pad(x, padding), weight)
+    convolution = conv1d_of_engine if len(extents) == 1 else conv2d_of_engine
+    return convolution(pad(x, padding), weight)
 
 
 def _check(name: str, x: tuple[int, ...], weight: tuple[int, ...], dims: int) -> None:
@@ -51,8 +54,8 @@ class _Convolution(Function):
         if ctx.no_grad:
             return make(_convolve(input.value, weight.value), input.backend)
         operands = [t.value.detach().requires_grad_(t.history is not None) for t in (input, weight)]
-        with ts.enable_grad():
-            out = _convolve(*operands)
+        with enable_grad():
+            out = _convolve(operands[0], operands[1])
         ctx.save_for_backward(operands, out)
         return make(out.detach(), input.backend)
 
@@ -60,8 +63,8 @@ class _Convolution(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Any, ...]:
         operands, out = ctx.saved_values
         asked = [x for x in operands if x.requires_grad]
-        found = iter(ts.autograd.grad(out, asked, grad_output.value, retain_graph=True))
-        return tuple(make(next(found), grad_output.backend) if x.requires_grad else 0.0 for x in operands)
+        found = iter(grad(out, asked, grad_output.value, retain_graph=True))
+        return tuple(grad_output._new_value(next(found)) if x.requires_grad else 0.0 for x in operands)
 
 
 class Conv1dFun(_Convolution):

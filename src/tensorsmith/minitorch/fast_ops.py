@@ -6,18 +6,21 @@ The function is lifted to an expression (branches too), and the engine makes one
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import tensorsmith as ts
+from tensorsmith.core.dtypes import float64
+from tensorsmith.eager.fast import FAST
+from tensorsmith.eager.operator import Operator
 from tensorsmith.minitorch.lifting import NEUTRAL, Lifted, reduction_of
 from tensorsmith.minitorch.parallel_check import Diagnosed
+from tensorsmith.minitorch.tensor import Tensor, make
 from tensorsmith.minitorch.tensor_data import TensorData, shape_broadcast
 from tensorsmith.minitorch.tensor_ops import MapProto, TensorOps, matrix_shape, reduced_shape
-from tensorsmith.ops.matmul import bmm_operator, mm_operator
+from tensorsmith.ops.creation import full, full_like
+from tensorsmith.ops.matmul import bmm_operator, matmul, mm_operator
 from tensorsmith.tensor.tensor import Tensor as EngineTensor
 
-if TYPE_CHECKING:
-    from tensorsmith.minitorch.tensor import Tensor
+_moved = Operator("minitorch.moved", lambda x, direction, step: x + direction * step)
 
 
 class FastOps(TensorOps):
@@ -28,9 +31,9 @@ class FastOps(TensorOps):
         lifted = Lifted(fn, 1)
 
         def ret(a: Tensor, out: Tensor | None = None) -> Tensor:
-            result = lifted.operator(a.value)
+            result = lifted.one(a.value)
             if out is None:
-                return _make(result, a.backend)
+                return make(result, a.backend)
             out.value.copy_(result)
             return out
 
@@ -41,9 +44,11 @@ class FastOps(TensorOps):
         lifted = Lifted(fn, 2)
 
         def ret(a: Tensor, b: Tensor) -> Tensor:
-            if a.shape != b.shape:
-                shape_broadcast(a.shape, b.shape)
-            return _make(lifted.operator(a.value, b.value), a.backend)
+            try:
+                return make(lifted.two(a.value, b.value), a.backend)
+            except RuntimeError:
+                shape_broadcast(a.shape, b.shape)  # says what does not fit, where that is the fault
+                raise
 
         return ret
 
@@ -55,7 +60,7 @@ class FastOps(TensorOps):
             reduced_shape(a.shape, dim)
             value = folded(lifted, start, a.value, dim)
             # The engine's reductions keep the order of permuted operands; MiniTorch's results are in row-major order.
-            return _make(value if value.is_contiguous() else value.contiguous(), a.backend)
+            return make(value if value.is_contiguous() else value.contiguous(), a.backend)
 
         return ret
 
@@ -63,9 +68,13 @@ class FastOps(TensorOps):
     def matrix_multiply(a: Tensor, b: Tensor) -> Tensor:
         """The matrix product, over leading dimensions that broadcast."""
         shape = matrix_shape(a.shape, b.shape)
-        operator = mm_operator if len(shape) == 2 else bmm_operator if a.dims == b.dims == 3 and a.shape[0] == b.shape[0] else None
-        result = operator(a.value, b.value) if operator is not None else ts.matmul(a.value, b.value)
-        return _make(result, a.backend)
+        operator: Any = matmul
+        if a.dims == b.dims == 2:
+            operator = mm_operator
+        elif a.dims == b.dims == 3 and a.shape[0] == b.shape[0] == shape[0]:
+            operator = bmm_operator
+        result = operator(a.value, b.value)
+        return make(result, a.backend)
 
     # What a backend of kernels does at once and others in steps (`Tensor.expand`, `Tensor.moved`).
 
@@ -81,24 +90,26 @@ class FastOps(TensorOps):
             value = value.sum(dims)
             if len(value.shape) != len(shape):
                 value = value.view(shape)
-        return _make(value, gradient.backend)
+        return make(value, gradient.backend)
 
     @staticmethod
     def moved(value: Tensor, direction: Tensor, step: float) -> Tensor:
         """value + step * direction in one kernel."""
-        return _make(ts.add(value.value, direction.value, alpha=step), value.backend)
+        x, d = value.value, direction.value
+        entry = FAST.get((_moved, x.layout, d.layout, float))
+        return make(entry(x, d, step) if entry is not None else _moved(x, d, step), value.backend)
 
 
 def folded(lifted: Lifted, start: float, value: EngineTensor, dim: int) -> EngineTensor:
     """fn(.. fn(start, x[0]) .., x[n - 1]) along a dimension, which stays: one kernel where the engine has the reduction."""
     kind = reduction_of(lifted)
     if kind is None or not value.shape[dim]:
-        out = ts.full((*value.shape[:dim], 1, *value.shape[dim + 1 :]), start, dtype=ts.float64)
+        out = full((*value.shape[:dim], 1, *value.shape[dim + 1 :]), start, dtype=float64)
         for i in range(value.shape[dim]):
-            out = lifted.operator(out, value.narrow(dim, i, 1))
+            out = lifted.two(out, value.narrow(dim, i, 1))
         return out
     out = value.sum(dim, True) if kind == "sum" else getattr(value, kind)(dim, True)
-    return out if start == NEUTRAL[kind] else lifted.operator(ts.full_like(out, start), out)
+    return out if start == NEUTRAL[kind] else lifted.two(full_like(out, start), out)
 
 
 # ------------------------------------------------------------------------------------ on storage, shape and strides
@@ -113,7 +124,7 @@ def tensor_map(fn: Callable[[float], float]) -> Diagnosed:
     lifted = Lifted(fn, 1)
 
     def _map(*arguments: Any) -> None:
-        _seen(*arguments[:3]).copy_(lifted.operator(_seen(*arguments[3:6])))
+        _seen(*arguments[:3]).copy_(lifted.one(_seen(*arguments[3:6])))
 
     return Diagnosed(_map, "map", lifted)
 
@@ -123,7 +134,7 @@ def tensor_zip(fn: Callable[[float, float], float]) -> Diagnosed:
     lifted = Lifted(fn, 2)
 
     def _zip(*arguments: Any) -> None:
-        _seen(*arguments[:3]).copy_(lifted.operator(_seen(*arguments[3:6]), _seen(*arguments[6:9])))
+        _seen(*arguments[:3]).copy_(lifted.two(_seen(*arguments[3:6]), _seen(*arguments[6:9])))
 
     return Diagnosed(_zip, "zip", lifted)
 
@@ -136,20 +147,18 @@ def tensor_reduce(fn: Callable[[float, float], float]) -> Diagnosed:
         out, a, dim = _seen(*arguments[:3]), _seen(*arguments[3:6]), int(arguments[6])
         kind = reduction_of(lifted)
         if kind is not None and a.shape[dim]:
-            out.copy_(lifted.operator(out, folded(lifted, NEUTRAL[kind], a, dim)))
+            out.copy_(lifted.two(out, folded(lifted, NEUTRAL[kind], a, dim)))
             return
         result = out
         for i in range(a.shape[dim]):
-            result = lifted.operator(result, a.narrow(dim, i, 1))
+            result = lifted.two(result, a.narrow(dim, i, 1))
         out.copy_(result)
 
     return Diagnosed(_reduce, "reduce", lifted)
 
 
 def _multiply(*arguments: Any) -> None:
-    _seen(*arguments[:3]).copy_(ts.matmul(_seen(*arguments[3:6]), _seen(*arguments[6:9])))
+    _seen(*arguments[:3]).copy_(matmul(_seen(*arguments[3:6]), _seen(*arguments[6:9])))
 
 
 tensor_matrix_multiply = Diagnosed(_multiply, "matrix multiply", None)
-
-from tensorsmith.minitorch.tensor import make as _make  # noqa: E402  (tensor.py stands on this room's functions)

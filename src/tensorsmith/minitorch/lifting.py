@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core.dtypes import float64
+from tensorsmith.eager.fast import FAST
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.build import broadcast_to, cast, full
 from tensorsmith.ir.graph import Graph, Node
@@ -17,6 +18,7 @@ from tensorsmith.scalar.algebra import apply
 from tensorsmith.scalar.expression import Expr, topological
 from tensorsmith.scalar.lift import lift
 from tensorsmith.targets.reference.scalars import SCALARS
+from tensorsmith.tensor.tensor import Tensor as EngineTensor
 
 
 class Lifted:
@@ -40,6 +42,16 @@ class Lifted:
         """The eager operator on tensors, which broadcasts; compiled at its first call."""
         # Fresh: in row-major order whatever the operands' is, and a copy where the function gives its argument back.
         return Operator(f"minitorch.{self.name}", lambda *nodes: built(self.expression, nodes), fresh=True)
+
+    def one(self, x: EngineTensor) -> EngineTensor:
+        """The operator on one tensor: the entry that was made for a call like this, or the dispatcher."""
+        entry = FAST.get((self.operator, x.layout))
+        return entry(x) if entry is not None else self.operator(x)  # type: ignore[no-any-return]
+
+    def two(self, x: EngineTensor, y: EngineTensor) -> EngineTensor:
+        """The same on two tensors."""
+        entry = FAST.get((self.operator, x.layout, y.layout))
+        return entry(x, y) if entry is not None else self.operator(x, y)  # type: ignore[no-any-return]
 
     @functools.cached_property
     def on_arrays(self) -> Callable[..., np.ndarray]:

@@ -72,7 +72,7 @@ class Module:
 
     def named_parameters(self) -> list[tuple[str, Parameter]]:
         """(dotted name, Parameter) of this module's own parameters, then of its children's."""
-        return list(self._named("")) 
+        return list(self._named(""))
 
     def _named(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
         for name, parameter in self._parameters.items():

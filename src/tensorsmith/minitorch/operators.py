@@ -102,6 +102,11 @@ def relu_back(x: float, d: float) -> float:
     return d if x > 0 else 0.0
 
 
+def sigmoid_back(s: float, d: float) -> float:
+    """d sigmoid'(x) = d s (1 - s), from s = sigmoid(x)"""
+    return d * s * (1.0 - s)
+
+
 # ----------------------------------------------------------------------------------------------------- on whole lists
 
 

@@ -110,10 +110,10 @@ def _facts(step: ExplainedStep, lifted: Lifted | None) -> list[str]:
 
 def _hoisted(applied: Sequence[Expr]) -> str:
     """Constants of an expression: they are kept in registers outside the loop."""
-    constants = {arg.value for node in applied for arg in node.args if arg.is_constant}
+    constants = {float(arg.value) for node in applied for arg in node.args if arg.value is not None}
     if not constants:
         return "nothing, every value changes from element to element"
-    return "the constants " + ", ".join(str(c) for c in sorted(constants, key=float)) + ", once before the loop"
+    return "the constants " + ", ".join(str(c) for c in sorted(constants)) + ", once before the loop"
 
 
 def report(size: int = 1 << 20) -> str:

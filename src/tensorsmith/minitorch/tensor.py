@@ -6,6 +6,7 @@ The numbers are an engine's tensor (`value`, float64) or, in the reference backe
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from tensorsmith.minitorch import tensor_functions as functions
 from tensorsmith.minitorch.autodiff import Context, Variable, backpropagate
 from tensorsmith.minitorch.student_line import at_method
 from tensorsmith.minitorch.tensor_data import TensorData, UserIndex, UserShape, UserStrides, shape_broadcast
+from tensorsmith.ops.creation import from_numpy
 from tensorsmith.tensor.tensor import Tensor as EngineTensor
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 TensorLike = Union[float, int, "Tensor"]
 
 _numbers = itertools.count(1)
+
+
+@functools.lru_cache(maxsize=256)
+def _constant(number: float) -> EngineTensor:
+    """A number as an engine's tensor of shape (1,), which nobody writes to."""
+    return from_numpy(np.array([number]))
 
 
 @dataclass(slots=True)
@@ -137,6 +144,8 @@ class Tensor:
         return self._tensor.to_string()
 
     def __getitem__(self, key: int | UserIndex) -> float:
+        if key == 0 and self._value is not None and self.shape == (1,):
+            return self._value.item()  # type: ignore[no-any-return]
         return self._tensor.get(key)
 
     def __setitem__(self, key: int | UserIndex, val: float) -> None:
@@ -153,6 +162,8 @@ class Tensor:
                 b._type_(self.backend)
             return b
         if isinstance(b, (int, float, np.floating, np.integer)):
+            if hasattr(self.backend.ops, "fit"):
+                return make(_constant(float(b)), self.backend)
             return Tensor(TensorData([b], (1,)), None, None, self.backend)
         raise TypeError(f"needs a minitorch.Tensor or a number, got {type(b).__name__}")
 
@@ -163,6 +174,8 @@ class Tensor:
         return functions.Add.apply(self._ensure_tensor(b), self)
 
     def __sub__(self, b: TensorLike) -> Tensor:
+        if not isinstance(b, Tensor):
+            return functions.Add.apply(self, self._ensure_tensor(-b))
         return functions.Add.apply(self, functions.Neg.apply(self._ensure_tensor(b)))
 
     def __rsub__(self, b: TensorLike) -> Tensor:
@@ -175,6 +188,8 @@ class Tensor:
         return functions.Mul.apply(self._ensure_tensor(b), self)
 
     def __truediv__(self, b: TensorLike) -> Tensor:
+        if not isinstance(b, Tensor) and b != 0:
+            return functions.Mul.apply(self, self._ensure_tensor(1.0 / b))
         return functions.Mul.apply(self, functions.Inv.apply(self._ensure_tensor(b)))
 
     def __rtruediv__(self, b: TensorLike) -> Tensor:
@@ -270,7 +285,7 @@ class Tensor:
         """A tensor over a NumPy array, without history."""
         return Tensor(TensorData.of_array(array), None, None, self.backend)
 
-    def _new_value(self, value: EngineTensor) -> Tensor:
+    def _new_value(self, value: Any) -> Tensor:
         """A tensor over an engine's tensor, without history."""
         return make(value, self.backend)
 
@@ -292,6 +307,8 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same data without history."""
+        if self._value is not None:
+            return make(self._value, self.backend)
         return Tensor(self._tensor, None, None, self.backend)
 
     def expand(self, other: Tensor) -> Tensor:
@@ -346,16 +363,13 @@ class Tensor:
 
     @property
     def parents(self) -> Iterable[Variable]:
-        """The inputs of the Function that made this."""
+        """The tensors that the Function which made this was given."""
         if self.history is None:
             raise ValueError(f"parents: tensor {self.name} has no history")
-        return self.history.inputs
+        return [x for x in self.history.inputs if isinstance(x, Tensor)]
 
-    def chain_rule(self, d_output: Any) -> Iterable[tuple[Variable, Any]]:
-        """(input, gradient with respect to it) for every input of the Function that made this.
-
-        An input that is no tensor gets 0.0.
-        """
+    def chain_rule(self, d_output: Any) -> Iterable[Any]:
+        """(input, gradient with respect to it) for every tensor that the Function which made this was given."""
         h = self.history
         if h is None or h.last_fn is None or h.ctx is None:
             raise ValueError(f"chain_rule: tensor {self.name} was not computed by a Function")
@@ -368,8 +382,8 @@ class Tensor:
         pairs = []
         for x, gradient in zip(h.inputs, gradients):
             if not isinstance(x, Tensor):
-                pairs.append((x, 0.0))
-            elif x.history is None or (isinstance(gradient, Tensor) and gradient.shape == x.shape):
+                continue  # a dimension, a shape, an order
+            if x.history is None or (isinstance(gradient, Tensor) and gradient.shape == x.shape):
                 pairs.append((x, gradient))
             else:
                 pairs.append((x, self._fitted(x, gradient, h.last_fn)))
@@ -390,7 +404,7 @@ class Tensor:
         if grad_output is None:
             if self.shape != (1,):
                 raise ValueError(f"backward: a tensor of shape {self.shape} needs grad_output; only shape (1,) does not")
-            grad_output = Tensor(TensorData([1.0], (1,)), None, None, self.backend)
+            grad_output = self._ensure_tensor(1.0)
         backpropagate(self, grad_output)
 
     def moved(self, direction: Tensor, step: float) -> Tensor:
@@ -406,10 +420,14 @@ def make(value: EngineTensor, backend: TensorBackend, history: History | None = 
     tensor = Tensor.__new__(Tensor)
     tensor._value = value
     tensor._data = None
-    tensor.shape = tuple(value.shape)
+    tensor.shape = value.layout.shape
     tensor.backend = backend
     tensor.history = history
     tensor.grad = None
     tensor.unique_id = next(_numbers)
     tensor._name = None
     return tensor
+
+
+# The Functions stand on this class, so its methods find them in their module, which is imported last.
+from tensorsmith.minitorch import tensor_functions as functions  # noqa: E402

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-import tensorsmith as ts
 from tensorsmith.core.layout import contiguous_strides
+from tensorsmith.ops.creation import from_numpy
 from tensorsmith.tensor.tensor import Tensor as EngineTensor
 
 MAX_DIMS = 32
@@ -50,7 +50,10 @@ def to_index(ordinal: int, shape: Any, out_index: Any) -> None:
 
 
 def broadcast_index(big_index: Any, big_shape: Any, shape: Any, out_index: Any) -> None:
-    """Write to `out_index` where an element of a broadcast shape comes from: leading dimensions fall away, extents of 1 are 0."""
+    """Write to `out_index` where an element of a broadcast shape comes from.
+
+    Leading dimensions that `shape` lacks fall away, in dimensions of extent 1 the index is 0.
+    """
     skipped = len(big_shape) - len(shape)
     for i in range(len(shape)):
         out_index[i] = big_index[i + skipped] if shape[i] > 1 else 0
@@ -157,7 +160,7 @@ class TensorData:
     def value(self) -> EngineTensor:
         """The engine's tensor over the same memory."""
         if self._value is None:
-            flat = ts.from_numpy(self._array)
+            flat = from_numpy(self._storage)
             if self.is_contiguous():
                 self._value = flat.view(self.shape) if self.dims != 1 else flat
             else:

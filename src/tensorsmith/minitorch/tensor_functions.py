@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tensorsmith.minitorch.autodiff import Context
 from tensorsmith.minitorch.student_line import at_method
+from tensorsmith.minitorch.tensor import History, Tensor, make
 from tensorsmith.minitorch.tensor_data import IndexingError, TensorData, UserShape
 from tensorsmith.minitorch.tensor_ops import SimpleBackend, TensorBackend
-
-if TYPE_CHECKING:
-    from tensorsmith.minitorch.tensor import Tensor
+from tensorsmith.ops.creation import from_numpy
 
 
 def wrap_tuple(x: Any) -> tuple[Any, ...]:
@@ -45,19 +44,19 @@ class Function:
         """Compute on tensors, and record how the result was made if one of them requires a gradient."""
         needed = False
         for v in vals:
-            if isinstance(v, _Tensor) and v.history is not None:
+            if isinstance(v, Tensor) and v.history is not None:
                 needed = True
                 break
         ctx = Context(not needed)
         if cls._ours:
             out = cls.forward(ctx, *vals)  # type: ignore[attr-defined]
             if needed:
-                out.history = _History(cls, ctx, vals)
+                out.history = History(cls, ctx, vals)
             return out  # type: ignore[no-any-return]
-        out = cls._forward(ctx, *[v.detach() if isinstance(v, _Tensor) else v for v in vals])
-        if not isinstance(out, _Tensor):
+        out = cls._forward(ctx, *[v.detach() if isinstance(v, Tensor) else v for v in vals])
+        if not isinstance(out, Tensor):
             raise TypeError(f"{cls.__name__}.forward must return a Tensor, got {type(out).__name__}{at_method(cls, 'forward')}")
-        return _Tensor(out._tensor, _History(cls, ctx, vals) if needed else None, None, out.backend)
+        return Tensor(out._tensor, History(cls, ctx, vals) if needed else None, None, out.backend)
 
 
 class _Elementary(Function):
@@ -132,9 +131,7 @@ class Sigmoid(_Elementary):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (out,) = ctx.saved_values
-        f = grad_output.backend
-        one = _Tensor(TensorData([1.0], (1,)), None, None, f)
-        return f.mul_zip(f.mul_zip(out, f.add_zip(one, f.neg_map(out))), grad_output)
+        return grad_output.backend.sigmoid_back_zip(out, grad_output)
 
 
 class ReLU(_Elementary):
@@ -234,7 +231,7 @@ class NE(_Elementary):
     @staticmethod
     def forward(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
         f = a.backend
-        return f.add_zip(_Tensor(TensorData([1.0], (1,)), None, None, f), f.neg_map(f.eq_zip(a, b)))
+        return f.add_zip(Tensor(TensorData([1.0], (1,)), None, None, f), f.neg_map(f.eq_zip(a, b)))
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[float, float]:
@@ -329,6 +326,8 @@ class MatMul(_Elementary):
 
 
 def _transposed(a: Tensor) -> Tensor:
+    if a._value is not None:
+        return make(a._value.transpose(-2, -1), a.backend)
     order = list(range(a.dims))
     order[-2], order[-1] = order[-1], order[-2]
     return permuted(a, tuple(order))
@@ -337,24 +336,31 @@ def _transposed(a: Tensor) -> Tensor:
 def permuted(a: Tensor, order: tuple[int, ...]) -> Tensor:
     """The same storage with the dimensions in another order, without history."""
     if a._value is not None and sorted(order) == list(range(len(order))) and len(order) == a.dims:
-        return _make(a._value.permute(order), a.backend)
+        return make(a._value.permute(order), a.backend)
     return a._new(a._tensor.permute(*order))
 
 
 def _viewed(a: Tensor, shape: tuple[int, ...]) -> Tensor:
     if a._value is not None:
-        return _make(a._value.view(shape), a.backend)
+        return make(a._value.view(shape), a.backend)
     return a._new(TensorData(a._tensor._storage, shape))
+
+
+def _of_array(array: np.ndarray, backend: TensorBackend) -> Tensor:
+    """A tensor over a NumPy array in row-major order: as the engine's tensor where the backend computes with those."""
+    if hasattr(backend.ops, "fit"):
+        return make(from_numpy(array), backend)
+    return Tensor(TensorData.of_array(array), None, None, backend)
 
 
 def _number(x: Any) -> int:
     """A dimension, given as a number or as a tensor of one."""
-    return int(x.item()) if isinstance(x, _Tensor) else int(x)
+    return int(x.item()) if isinstance(x, Tensor) else int(x)
 
 
 def _numbers(x: Any) -> tuple[int, ...]:
     """A shape or an order, given as numbers or as a tensor of them."""
-    return tuple(int(x[i]) for i in range(x.size)) if isinstance(x, _Tensor) else tuple(map(int, x))
+    return tuple(int(x[i]) for i in range(x.size)) if isinstance(x, Tensor) else tuple(map(int, x))
 
 
 # ---------------------------------------------------------------------------------------------------- making tensors
@@ -362,7 +368,7 @@ def _numbers(x: Any) -> tuple[int, ...]:
 
 def zeros(shape: UserShape, backend: TensorBackend = SimpleBackend) -> Tensor:
     """Zeros in a shape."""
-    return _Tensor(TensorData.of_array(np.zeros(tuple(shape))), None, None, backend)
+    return _of_array(np.zeros(tuple(shape)), backend)
 
 
 def rand(shape: UserShape, backend: TensorBackend = SimpleBackend, requires_grad: bool = False) -> Tensor:
@@ -377,7 +383,7 @@ def _tensor(
     ls: Any, shape: UserShape, backend: TensorBackend = SimpleBackend, requires_grad: bool = False
 ) -> Tensor:
     """A tensor of a flat list in a shape."""
-    made = _Tensor(TensorData(ls, tuple(shape)), None, None, backend)
+    made = Tensor(TensorData(ls, tuple(shape)), None, None, backend)
     if requires_grad:
         made.requires_grad_(True)
     return made
@@ -389,11 +395,7 @@ def tensor(ls: Any, backend: TensorBackend = SimpleBackend, requires_grad: bool 
         array = np.array(ls, np.float64)
     except ValueError as error:
         raise IndexingError(f"tensor: the rows of a nested list must have the same length ({error})") from None
-    made = _Tensor(TensorData.of_array(array), None, None, backend)
+    made = _of_array(array, backend)
     if requires_grad:
         made.requires_grad_(True)
     return made
-
-
-# The class of tensors, which is written with these functions and therefore stands after them.
-from tensorsmith.minitorch.tensor import History as _History, Tensor as _Tensor, make as _make  # noqa: E402

@@ -133,7 +133,9 @@ class MathTest:
     @classmethod
     def _tests(cls) -> tuple[list[Any], list[Any], list[Any]]:
         """(name, function) of one argument, of two, and of reductions, in the order of the names."""
-        one, two, reductions = [], [], []
+        one: list[Any] = []
+        two: list[Any] = []
+        reductions: list[Any] = []
         for name in dir(MathTest):
             if not name.startswith("_"):
                 kind = two if name.endswith("2") else reductions if name.endswith("red") else one
