@@ -25,6 +25,7 @@ FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
 FEWEST_POSITIONS = 16  # of a result, from which vectors of positions are filled
 MOST_TAPS = 1024
 LEAST_DEPTH = 1024  # positions and images that a weight is summed over, from which slabs beat one product
+LEAST_SINGLE_DEPTH = 64  # the same where a group has one output channel, which as products are rows times columns
 LARGEST = 1 << 24  # elements of a copy
 
 
@@ -115,7 +116,8 @@ def is_direct(node: Node) -> bool:
 def is_weight_gradient(node: Node) -> bool:
     """Whether kernels are larger than results, as where the gradient of a weight is computed."""
     kernel, space = math.prod(node.inputs[1].shape[2:]), math.prod(node.shape[2:])
-    deep = kernel * node.inputs[1].shape[1] >= LEAST_DEPTH
+    single = node.inputs[1].shape[0] == node.attrs["groups"]
+    deep = kernel * node.inputs[1].shape[1] >= (LEAST_SINGLE_DEPTH if single else LEAST_DEPTH)
     return deep and 1 < space < kernel and set(node.attrs["step"]) == {1}
 
 

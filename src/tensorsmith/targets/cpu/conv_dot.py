@@ -8,7 +8,7 @@ tile of some o and some (c, t) is summed as vectors along the positions:
     for unit in this chunk:                          (group, block of input channels)
         for images, for parts of the outer rows:
             slabs of x and g
-            for columns (c, t) step T, for rows o step R:
+            for rows o step R, for columns (c, t) step T:
                 sums[R][T] += g[o][positions] * x[c][t + positions]         then over lanes, into the unit's totals
         dw = totals
 
@@ -23,6 +23,7 @@ from tensorsmith.targets.cpu.gemm_vectors import Vectors
 
 # Output channels and columns (input channel, tap) of a tile: their sums and one vector of each channel fill the registers.
 TILES = {"avx512": (4, 6), "avx2": (3, 4), "generic": (2, 4)}
+SINGLE = {"avx512": 25, "avx2": 12, "generic": 12}  # most columns where a group has one output channel
 
 SLAB = (
     "slab_0", "slab_1", "pitch", "plane", "space_0", "space_1", "stride_0", "stride_1", "low_0", "low_1", "phases_0",
@@ -38,15 +39,21 @@ WORDS = (
 ENTRY = "conv_dot"
 
 
-def totals_of_tile(lanes: int, isa: str) -> int:
+def tile_of(isa: str, outer: int, taps: int) -> tuple[int, int]:
+    """Rows and columns of the tile for groups of `outer` output channels and kernels of so many taps."""
+    if outer > 1:
+        return TILES[isa]
+    return 1, -(-taps // -(-taps // SINGLE[isa]))
+
+
+def totals_of_tile(lanes: int, tile: tuple[int, int]) -> int:
     """Elements that the sums of one tile take: whole vectors."""
-    rows, columns = TILES[isa]
-    return -(-rows * columns // lanes) * lanes
+    return -(-tile[0] * tile[1] // lanes) * lanes
 
 
-def tile_function(vectors: Vectors, isa: str) -> Function:
+def tile_function(vectors: Vectors, tile: tuple[int, int]) -> Function:
     """totals += the sums of one tile over `count` elements; places: byte offsets of the tile's columns in the slab of x."""
-    rows, columns = TILES[isa]
+    rows, columns = tile
     f = Function(
         "conv_dot_tile",
         [("ptr", "x"), ("ptr", "places"), ("ptr", "g"), ("i64", "g_plane"), ("i64", "count"), ("ptr", "totals")],
@@ -71,14 +78,14 @@ def tile_function(vectors: Vectors, isa: str) -> Function:
     return f
 
 
-def blocks_function(vectors: Vectors, isa: str) -> Function:
+def blocks_function(vectors: Vectors, tile: tuple[int, int]) -> Function:
     """The loops around the tile, the entry of the kernel ABI: launch words x, g, dw, workspace."""
     f = Function(ENTRY, [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
     x_in, g_in, y_out, space = (f.load("ptr", f.offset("%args", 8 * i), 8) for i in range(4))
     w = {name: f.load("i64", f.offset("%args", 8 * (5 + i)), 8) for i, name in enumerate(WORDS)}
-    rows, columns = TILES[isa]
+    rows, columns = tile
     size = vectors.compute_size
-    tile_bytes = totals_of_tile(vectors.lanes, isa) * size
+    tile_bytes = totals_of_tile(vectors.lanes, tile) * size
     chunk = f.value("zext i32 %chunk to i64")
     x_slab = f.offset(space, f.mul(chunk, w["workspace_stride"]))
     g_slab, totals = f.offset(x_slab, w["g_offset"]), f.offset(x_slab, w["totals_offset"])
@@ -103,17 +110,17 @@ def blocks_function(vectors: Vectors, isa: str) -> Function:
             from_g = f.offset(g, f.mul(image.index, of_g["x_image"]))
             fill_slab(f, vectors, of_x, from_x, x_slab, edges["x"], outer0, of_x["slab_0"])
             fill_slab(f, vectors, of_g, from_g, g_slab, edges["g"], outer0, of_g["slab_0"])
-            with f.loop(0, count, columns, [("ptr", totals)], name="columns") as column:
-                own = f.offset(places, f.mul(column.index, 8))
-                tiles = [("ptr", g_slab), ("ptr", column.carried[0])]
-                with f.loop(0, w["row_tiles"], 1, tiles, name="tile of output channels") as tile:
-                    seen, sums = tile.carried
+            column_bytes = f.mul(w["row_tiles"], tile_bytes)
+            with f.loop(0, w["row_tiles"], 1, [("ptr", g_slab), ("ptr", totals)], name="tile of output channels") as row:
+                seen, first_sums = row.carried
+                with f.loop(0, count, columns, [("ptr", first_sums)], name="columns") as column:
+                    own = f.offset(places, f.mul(column.index, 8))
                     f.do(
                         f"call void @conv_dot_tile(ptr {x_slab}, ptr {own}, ptr {seen}, i64 {of_g['plane']}, "
-                        f"i64 {w['positions']}, ptr {sums})"
+                        f"i64 {w['positions']}, ptr {column.carried[0]})"
                     )
-                    tile.next = [f.offset(seen, f.mul(of_g["plane"], rows)), f.offset(sums, tile_bytes)]
-                column.next = [tile.out[1]]
+                    column.next = [f.offset(column.carried[0], column_bytes)]
+                row.next = [f.offset(seen, f.mul(of_g["plane"], rows)), f.offset(first_sums, tile_bytes)]
         y = f.offset(y_out, f.mul(group, w["y_group"]))
         first = f.mul(channel0, w["taps"])
         with f.loop(0, count, 1, name="column") as column:
@@ -131,4 +138,4 @@ def blocks_function(vectors: Vectors, isa: str) -> Function:
     return f
 
 
-__all__ = ["ENTRY", "SLAB", "TILES", "WORDS", "blocks_function", "tile_function", "totals_of_tile"]
+__all__ = ["ENTRY", "SLAB", "WORDS", "blocks_function", "tile_function", "tile_of", "totals_of_tile"]

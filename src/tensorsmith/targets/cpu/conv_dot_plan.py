@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.targets.cpu.conv import ConvKernel, Problem, row_edges, tap_places
-from tensorsmith.targets.cpu.conv_dot import ENTRY, TILES, WORDS, blocks_function, tile_function, totals_of_tile
+from tensorsmith.targets.cpu.conv_dot import ENTRY, WORDS, blocks_function, tile_function, tile_of, totals_of_tile
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
@@ -28,10 +28,9 @@ _MOST_CHUNKS = 32
 class DotKernels(Kernels):
     """The compiled pieces for one dtype on one machine."""
 
-    def dot_pieces(self) -> Piece:
+    def dot_pieces(self, tile: tuple[int, int]) -> Piece:
         """Tile and loops."""
-        isa = self.machine.name
-        return self._piece(("conv dot",), lambda v: [tile_function(v, isa), blocks_function(v, isa)])
+        return self._piece(("conv dot", tile), lambda v: [tile_function(v, tile), blocks_function(v, tile)])
 
 
 @functools.cache
@@ -84,8 +83,9 @@ def plan_dot(
     y: strides of the result (C / groups, O, *taps); taps: its extents
     """
     pieces = dot_kernels(dtype, machine or default_machine())
-    isa, size, lanes = pieces.machine.name, pieces.storage_size, pieces.lanes
-    tile_rows, tile_columns = TILES[isa]
+    size, lanes = pieces.storage_size, pieces.lanes
+    tile = tile_of(pieces.machine.name, p.outer, math.prod(p.kernel))
+    tile_rows, tile_columns = tile
     x_group, g_image, g_outer, *g_space = others
     spans = [(k - 1) * d for k, d in zip(p.kernel, p.dilation)]
     phases = [min(s, span + 1) for s, span in zip(p.stride, spans)]
@@ -122,7 +122,7 @@ def plan_dot(
     slack = 2 * lanes * size
     g_offset = -(-(channel_block * plane + slack + positions * size) // 64) * 64
     totals_offset = g_offset + -(-(row_tiles * tile_rows * g_plane + slack) // 64) * 64
-    totals = -(-columns // tile_columns) * row_tiles * totals_of_tile(lanes, isa) * size
+    totals = -(-columns // tile_columns) * row_tiles * totals_of_tile(lanes, tile) * size
     zero_bytes = -(-(totals_offset + totals) // (lanes * size)) * lanes * size
     workspace_stride = -(-zero_bytes // 64) * 64 + 64
     of_x = {
@@ -148,7 +148,7 @@ def plan_dot(
         "g_offset": g_offset, "totals_offset": totals_offset, "zero_bytes": zero_bytes, "workspace_stride": workspace_stride,
         **{f"x_{name}": value for name, value in of_x.items()}, **{f"g_{name}": value for name, value in of_g.items()},
     }  # fmt: skip
-    piece = pieces.dot_pieces()
+    piece = pieces.dot_pieces(tile)
     return ConvKernel(
         function_address=piece.addresses[ENTRY],
         chunks=chunks,
