@@ -18,6 +18,7 @@ from tensorsmith.autograd.node import accumulates
 from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
+from tensorsmith.core.memory_format import result_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.eager import dispatch, fast
 from tensorsmith.eager.entries import elementwise_strides
@@ -243,6 +244,10 @@ class Tracer:
             chain.append(base)
             base = base.inputs[0]
         chain.reverse()
+        layouts = [k for k in kinds if isinstance(k, Layout)]
+        if operation.keeps_format is not None and layouts:
+            dense = result_strides(operation.keeps_format(layouts), node.shape)
+            return self.tensor(value, node, Strided(node.shape, dense), None)
         if not operation.pointwise and not operation.fresh:
             if base.op is Primitive.INPUT and not base.attrs["param"]:
                 source = operands[base.attrs["number"]]
@@ -254,7 +259,6 @@ class Tracer:
                 if seen is not None:
                     root = self.tensor(mapping[base], base, Strided(base.shape, contiguous_strides(base.shape)), None)
                     return root if base is node else self.detached(self.tensor(value, node, seen, root))
-        layouts = [k for k in kinds if isinstance(k, Layout)]
         strides = elementwise_strides(node.shape, layouts) if operation.pointwise else contiguous_strides(node.shape)
         return self.tensor(value, node, Strided(node.shape, strides), None)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensorsmith.core.layout import contiguous_strides, is_contiguous
+from tensorsmith.core.layout import Layout, contiguous_strides, is_contiguous
 
 
 class MemoryFormat:
@@ -81,6 +81,37 @@ def suggested(shape: Sequence[int], strides: Sequence[int]) -> MemoryFormat:
     return contiguous_format
 
 
+def format_of_first(operands: Sequence[Layout]) -> MemoryFormat:
+    """The format that the first operand suggests, as results of pooling and normalisation have it."""
+    return suggested(operands[0].shape, operands[0].strides)
+
+
+def format_of_image(operands: Sequence[Layout]) -> MemoryFormat:
+    """channels_last where the first operand suggests it; results with three axes of space are row-major."""
+    found = format_of_first(operands)
+    return found if found is channels_last else contiguous_format
+
+
+def format_of_any(operands: Sequence[Layout]) -> MemoryFormat:
+    """The format of the first two operands where one of them is not row-major, as results of convolutions have it."""
+    found = [suggested(each.shape, each.strides) for each in operands[:2]]
+    return next((form for form in found if form is not contiguous_format), contiguous_format)
+
+
+def format_of_all(operands: Sequence[Layout]) -> MemoryFormat:
+    """The format that all operands suggest, as what is joined of them has it; row-major where they differ."""
+    found = {suggested(each.shape, each.strides) for each in operands}
+    return found.pop() if len(found) == 1 else contiguous_format
+
+
+def result_strides(form: MemoryFormat, shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a result in a format of images, the batch axis left away or not; row-major for another number of axes."""
+    away = len(form.order) - len(shape)
+    if form.order and away in (0, 1):
+        return format_strides(form, (1,) * away + tuple(shape))[away:]
+    return contiguous_strides(tuple(shape))
+
+
 def _ordered(form: MemoryFormat, shape: Sequence[int], strides: Sequence[int]) -> bool:
     if strides[1] == 0:
         return False
@@ -94,6 +125,6 @@ def _ordered(form: MemoryFormat, shape: Sequence[int], strides: Sequence[int]) -
 
 
 __all__ = [
-    "MemoryFormat", "channels_last", "channels_last_3d", "contiguous_format", "format_of", "format_strides", "lies_in",
-    "preserve_format", "suggested",
+    "MemoryFormat", "channels_last", "channels_last_3d", "contiguous_format", "format_of", "format_of_all", "format_of_any",
+    "format_of_first", "format_of_image", "format_strides", "lies_in", "preserve_format", "result_strides", "suggested",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
+from tensorsmith.core.memory_format import result_strides
 from tensorsmith.core.views import Strided, covers_once, same_strides
 from tensorsmith.eager.large_ints import call_again
 from tensorsmith.eager.operator import BackwardOperator, Kind, Operation, Program
@@ -104,10 +105,13 @@ def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind]) -> P
     """The plan of a program for operands that lie as their layouts say."""
     inputs = [Strided(k.shape, k.strides) if isinstance(k, Layout) else None for k in kinds]
     required: dict[int, Strided] = {}
+    layouts = [k for k in kinds if isinstance(k, Layout)]
+    form = operation.keeps_format(layouts) if operation.keeps_format is not None and layouts else None
     for number, node in enumerate(program.graph.outputs):
         if operation.pointwise:
-            strides = elementwise_strides(node.shape, [k for k in kinds if isinstance(k, Layout)])
-            required[number] = Strided(node.shape, strides)
+            required[number] = Strided(node.shape, elementwise_strides(node.shape, layouts))
+        elif form is not None:
+            required[number] = Strided(node.shape, result_strides(form, node.shape))
         elif operation.fresh:
             required[number] = Strided(node.shape, layout_of(node.dtype, node.shape).strides)
     plan = build_plan(program.graph, inputs, required)

@@ -18,6 +18,7 @@ from typing import Any
 
 from tensorsmith.core.dtypes import DType, complex128, float64, get_default_dtype, of_python_scalar, type_name
 from tensorsmith.core.layout import Layout
+from tensorsmith.core.memory_format import MemoryFormat
 from tensorsmith.core.shapes import is_broadcast_error
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.build import promote
@@ -30,6 +31,8 @@ Kind = Layout | type  # what a key holds of an operand: a tensor's layout, or th
 Build = Callable[..., Node | Sequence[Node]]
 # vjp(inputs, outputs, grads, **attrs) -> gradient or None per input
 Override = Callable[..., Sequence[Node | None]]
+
+KeepsFormat = Callable[[Sequence[Layout]], MemoryFormat]
 
 _ALL: dict[str, Operator] = {}
 
@@ -73,6 +76,7 @@ class Operation:
 
     name: str
     pointwise = False  # outputs take the operands' memory order
+    keeps_format: KeepsFormat | None = None  # which memory format outputs take from the operands
     fresh = False  # outputs never share memory with an operand (a copy is the point)
     derived_tangent = False  # tangents follow the graph, even where the gradient has a rule of its own
 
@@ -106,6 +110,7 @@ class Operator(Operation):
     build(*nodes, **attrs): its graph: one node or a tuple of nodes from the operands' nodes.
     vjp(inputs, outputs, grads, **attrs): its own gradient rule; derived from the graph where absent.
     pointwise: results are laid out as PyTorch lays out elementwise results (the operands' order of axes).
+    keeps_format(layouts of tensors): the memory format of results, which then are dense (`core/memory_format.py`).
     geometry(operand, **attrs): of a view operator, where its results lie in the operand's memory: one `Strided`, several, or
         None where the graph is to say it.
         The graph says the same to gradients and tracing; strides of extent-1 axes are PyTorch's only here.
@@ -120,6 +125,7 @@ class Operator(Operation):
         self, name: str, build: Build, vjp: Override | None = None, *, pointwise: bool = False, fresh: bool = False,
         node_name: str | None = None, geometry: Callable[..., Strided | Sequence[Strided] | None] | None = None,
         shares: bool = False, derived_tangent: bool = False, view_dtype: Callable[[DType], DType] | None = None,
+        keeps_format: KeepsFormat | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.shares = shares or geometry is not None
@@ -130,6 +136,7 @@ class Operator(Operation):
         self.vjp = vjp
         self.pointwise = pointwise
         self.fresh = fresh
+        self.keeps_format = keeps_format
         self.derived_tangent = derived_tangent
         self.node_name = (node_name or "".join(part.capitalize() for part in name.split("_"))) + "Backward0"
         self.refuses = ""  # kinds of dtype it is not for: `ops/refused_dtypes.py`

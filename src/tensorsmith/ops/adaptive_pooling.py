@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core.dtypes import int64
+from tensorsmith.core.memory_format import format_of_first, format_of_image
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -109,8 +110,8 @@ def _adaptive_max_gradient(
     return [scattered(grads[0], outputs[1], x.shape[x.ndim - len(output) :])]
 
 
-ADAPTIVE_AVG_POOL = Operator("adaptive_avg_pool", _adaptive_avg_pool)
-ADAPTIVE_MAX_POOL = Operator("adaptive_max_pool", _adaptive_max_pool, _adaptive_max_gradient)
+ADAPTIVE_AVG_POOL = Operator("adaptive_avg_pool", _adaptive_avg_pool, keeps_format=format_of_image)
+ADAPTIVE_MAX_POOL = Operator("adaptive_max_pool", _adaptive_max_pool, _adaptive_max_gradient, keeps_format=format_of_first)
 
 
 def _check(name: str, input: Tensor, output_size: Any, rank: int) -> tuple[int, ...]:  # noqa: A002

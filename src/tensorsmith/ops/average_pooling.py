@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.memory_format import format_of_image
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -123,7 +124,7 @@ def _avg_pool_gradient(
     return [build.cast(_transposed(share, windows), x.dtype)]
 
 
-AVG_POOL = Operator("avg_pool", _avg_pool, _avg_pool_gradient)
+AVG_POOL = Operator("avg_pool", _avg_pool, _avg_pool_gradient, keeps_format=format_of_image)
 
 
 def average(

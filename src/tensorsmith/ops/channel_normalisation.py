@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tensorsmith.core.memory_format import format_of_first
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
@@ -128,7 +129,7 @@ def _batch_norm_gradient(
     return parts
 
 
-BATCH_NORM = Operator("batch_norm", _batch_norm, _batch_norm_gradient)
+BATCH_NORM = Operator("batch_norm", _batch_norm, _batch_norm_gradient, keeps_format=format_of_first)
 
 
 def _with_statistics(x: Node, mean: Node, variance: Node, *parameters: Node, eps: float, has_weight: bool) -> Node:
@@ -270,7 +271,7 @@ def _group_norm_gradient(
     return parts
 
 
-GROUP_NORM = Operator("group_norm", _group_norm, _group_norm_gradient)
+GROUP_NORM = Operator("group_norm", _group_norm, _group_norm_gradient, keeps_format=format_of_first)
 
 
 @_norm
@@ -338,7 +339,8 @@ def instance_norm(
     _check_channels(input, shape[1], running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     need_floating("batch_norm", input.dtype)
     attrs = {"groups": shape[1], "eps": float(eps), "has_weight": weight is not None}
-    operands = (input, *(p for p in (weight, bias) if p is not None))
+    # The result is row-major in any case, as PyTorch's is.
+    operands = (input.contiguous(), *(p for p in (weight, bias) if p is not None))
     result, mean, variance = call(GROUP_NORM, operands, attrs)
     if running_mean is not None:
         _update(running_mean, mean.mean(0), float(momentum), 1.0)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorsmith.core.dtypes import bool_, type_name
+from tensorsmith.core.memory_format import format_of_any
 from tensorsmith.eager.dispatch import FAST, call, remember
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -74,8 +75,8 @@ def _conv_transpose(
     return _plus_bias(y, bias, batched)
 
 
-CONVOLUTION = Operator("convolution", _conv)
-CONV_TRANSPOSE = Operator("conv_transpose", _conv_transpose, node_name="Convolution")
+CONVOLUTION = Operator("convolution", _conv, keeps_format=format_of_any)
+CONV_TRANSPOSE = Operator("conv_transpose", _conv_transpose, node_name="Convolution", keeps_format=format_of_any)
 
 
 # ------------------------------------------------------------------------------------------------------------- arguments

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorsmith.core.dtypes import promote_operands, promote_types
+from tensorsmith.core.memory_format import format_of_all
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
@@ -30,7 +31,7 @@ def _stack(*operands: Node, axis: int) -> Node:
     return build.concat([build.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in operands], axis)
 
 
-cat_operator = Operator("cat", _cat, fresh=True)
+cat_operator = Operator("cat", _cat, keeps_format=format_of_all)
 stack_operator = Operator("stack", _stack, fresh=True)
 
 

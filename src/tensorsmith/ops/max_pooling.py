@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.memory_format import format_of_first
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node
@@ -54,8 +55,8 @@ def _with_places_gradient(inputs: Sequence[Node], outputs: Sequence[Node], grads
     return [scattered(grads[0], outputs[1], inputs[0].shape[inputs[0].ndim - len(attrs["kernel"]) :])]
 
 
-MAX_POOL = Operator("max_pool", _max_pool, _max_pool_gradient)
-MAX_POOL_WITH_INDICES = Operator("max_pool_with_indices", _with_places, _with_places_gradient)
+MAX_POOL = Operator("max_pool", _max_pool, _max_pool_gradient, keeps_format=format_of_first)
+MAX_POOL_WITH_INDICES = Operator("max_pool_with_indices", _with_places, _with_places_gradient, keeps_format=format_of_first)
 
 
 def _enter(rank: int) -> None:

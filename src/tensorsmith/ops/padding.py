@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.memory_format import format_of_first
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -52,8 +53,8 @@ def _pad_taking(x: Node, widths: tuple[tuple[int, int], ...], mode: str) -> Node
     return x
 
 
-pad_operator = Operator("constant_pad_nd", _pad_constant, fresh=True)
-pad_taking_operator = Operator("pad_taking", _pad_taking, fresh=True, node_name="Pad")
+pad_operator = Operator("constant_pad_nd", _pad_constant, keeps_format=format_of_first)
+pad_taking_operator = Operator("pad_taking", _pad_taking, fresh=True, node_name="Pad", keeps_format=format_of_first)
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:  # noqa: A002

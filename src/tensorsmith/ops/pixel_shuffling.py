@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensorsmith.core.memory_format import format_of_first
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -34,8 +35,8 @@ def _channel_shuffle(x: Node, groups: int) -> Node:
     return build.reshape(build.transpose(parts, 1, 2), x.shape)
 
 
-_shuffle_operator = Operator("pixel_shuffle", _pixel_shuffle)
-_unshuffle_operator = Operator("pixel_unshuffle", _pixel_unshuffle)
+_shuffle_operator = Operator("pixel_shuffle", _pixel_shuffle, keeps_format=format_of_first)
+_unshuffle_operator = Operator("pixel_unshuffle", _pixel_unshuffle, keeps_format=format_of_first)
 _channel_operator = Operator("channel_shuffle", _channel_shuffle, fresh=True)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core.dtypes import DType, compute_dtype, float32, float64, int64
+from tensorsmith.core.memory_format import format_of_first
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
@@ -112,7 +113,7 @@ def _times(extent: int, count: int, factor: float | None, exact: bool, dtype: DT
     return each if count == each * extent and np.array_equal(places, np.arange(count) // each) else 0
 
 
-NEAREST = Operator("upsample_nearest", _nearest, fresh=True)
+NEAREST = Operator("upsample_nearest", _nearest, keeps_format=format_of_first)
 
 
 # --- weights -----------------------------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def _weighed(x: Node, kind: str, output: tuple[int, ...], factors: Factors, alig
     return build.cast(value, x.dtype)
 
 
-WEIGHED = Operator("upsample_weighed", _weighed, fresh=True)
+WEIGHED = Operator("upsample_weighed", _weighed, keeps_format=format_of_first)
 
 
 # --- the functions users call -----------------------------------------------------------------------------------------
