@@ -85,6 +85,11 @@ def cases(generator: np.random.Generator) -> Iterator[tuple[str, Callable[[], Ca
     yield "matmul vector 3000x3000", case(lambda lib, x, y: x @ y, (3000, 3000), (3000,))
     for m, k, n in ((1, 4096, 4096), (8, 4096, 4096), (3, 1000, 5000), (256, 768, 3072), (1000, 1000, 1)):
         yield f"linear {m}x{k}x{n}", case(linear, (m, k), (n, k), (n,))
+    for name, x, w, attrs in CONVOLUTIONS:
+        words = "".join(f" {key} {value}" for key, value in attrs.items())
+        yield f"{name} {'x'.join(map(str, x))} {'x'.join(map(str, w))}{words}", case(
+            lambda lib, x, w, name=name, attrs=attrs: getattr(lib.nn.functional, name)(x, w, **attrs), x, w
+        )
     for count, width, batch in ((30522, 384, (32, 128)), (1000, 33, (7, 501)), (50_000, 768, (512,))):
 
         def looked_up(count: int = count, width: int = width, batch: tuple[int, ...] = batch) -> Case:
@@ -92,6 +97,25 @@ def cases(generator: np.random.Generator) -> Iterator[tuple[str, Callable[[], Ca
             return arrays, lambda lib, w, i: lib.nn.functional.embedding(i, w)
 
         yield f"embedding {'x'.join(map(str, batch))} of {count}x{width}", looked_up
+
+
+CONVOLUTIONS: tuple[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, int]], ...] = (
+    ("conv2d", (1, 144, 56, 56), (144, 1, 3, 3), {"padding": 1, "groups": 144}),
+    ("conv2d", (8, 512, 14, 14), (512, 1, 3, 3), {"padding": 1, "groups": 512}),
+    ("conv2d", (1, 144, 56, 56), (144, 1, 3, 3), {"padding": 1, "groups": 144, "stride": 2}),
+    ("conv2d", (1, 240, 28, 28), (240, 1, 5, 5), {"padding": 2, "groups": 240}),
+    ("conv2d", (4, 32, 33, 33), (64, 1, 3, 3), {"padding": 1, "groups": 32}),
+    ("conv2d", (1, 128, 28, 28), (128, 128, 3, 3), {"padding": 1, "stride": 2}),
+    ("conv2d", (1, 64, 56, 56), (256, 64, 1, 1), {}),
+    ("conv2d", (1, 256, 56, 56), (512, 256, 1, 1), {"stride": 2}),
+    ("conv2d", (1, 3, 224, 224), (64, 3, 7, 7), {"padding": 3, "stride": 2}),
+    ("conv2d", (32, 1, 28, 28), (6, 1, 5, 5), {"padding": 2}),
+    ("conv2d", (32, 6, 14, 14), (16, 6, 5, 5), {}),
+    ("conv2d", (1, 256, 56, 56), (256, 8, 3, 3), {"padding": 1, "groups": 32}),
+    ("conv1d", (8, 64, 1000), (64, 64, 3), {"padding": 1}),
+    ("conv3d", (2, 16, 16, 16, 16), (32, 16, 3, 3, 3), {"padding": 1}),
+    ("conv_transpose2d", (8, 256, 8, 8), (256, 128, 4, 4), {"padding": 1, "stride": 2}),
+)
 
 
 def layer_norm(lib: Any, x: Any, weight: Any, bias: Any) -> Any:
