@@ -17,6 +17,7 @@ from tensorsmith.compile.nest import flatten, hashable
 from tensorsmith.compile.specialisation import Specialisation
 from tensorsmith.core.dtypes import get_default_dtype
 from tensorsmith.core.views import Strided, extent
+from tensorsmith.passes import winograd
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -55,7 +56,7 @@ class Compiled:
             return self.function(*args, **kwargs)
         tensors, nest = flatten((args, kwargs))
         layouts = tuple(t.layout for t in tensors)
-        key = (layouts, _alias_pattern(tensors), hashable(nest), modes.grad, get_default_dtype())
+        key = (layouts, _alias_pattern(tensors), hashable(nest), modes.grad, get_default_dtype(), winograd.mode())
         try:
             known = self.specialisations.setdefault(key, [])
         except TypeError:  # an argument whose value cannot be compared: traced at every call

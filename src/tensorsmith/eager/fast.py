@@ -12,6 +12,7 @@ from typing import Any
 
 from tensorsmith.core import dtypes
 from tensorsmith.core.layout import LevelLayout
+from tensorsmith.passes import winograd
 from tensorsmith.runtime import profiler
 
 Entry = Callable[..., Any]
@@ -25,6 +26,7 @@ _lock = threading.Lock()  # an entry kept while another thread starts to trace w
 
 profiler.when_switched.append(FAST.clear)  # entries that are one launch are made without it while kernels are timed
 dtypes.when_default_changes.append(FAST.clear)
+winograd.when_mode_changes.append(FAST.clear)
 
 
 def remember(key: tuple, entry: Entry) -> None:

@@ -53,6 +53,7 @@ class Primitive(enum.Enum):
     # contraction
     MATMUL = "matmul"  # (..., M, K) @ (..., K, N) with equal batch axes
     CONV = "conv"  # x (N, C, *S) with w (O, C / groups, *K): stride, low, high, dilation, step, groups (`ir/convolution.py`)
+    # with winograd=m in place of w the weights of F(m, 3) (`passes/winograd.py`), in graphs that are planned
     # softmax(q k^T scale + mask) v without its scores, and its gradient: inputs and attributes in `ir/attention.py`
     ATTENTION = "attention"
     ATTENTION_GRADIENT = "attention_gradient"

@@ -196,11 +196,12 @@ def _matmul(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 def _conv(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     from tensorsmith.ir.convolution import result_shape  # it is written with the builders, which use these rules
 
-    x, w = inputs[:2]  # a third one: w transformed for Winograd's algorithm (`passes/convolutions.py`)
+    x, w = inputs
     dtype = _same_dtype(Primitive.CONV, inputs)
     if dtype.is_complex or dtype is bool_:
         raise NotImplementedError(f"\"conv\" not implemented for '{type_name(dtype)}'")
-    return result_shape(x.shape, w.shape, attrs), dtype
+    kernels = (*w.shape[1:], 3, 3) if "winograd" in attrs else w.shape  # transformed ones: `passes/winograd.py`
+    return result_shape(x.shape, kernels, attrs), dtype
 
 
 def _attention(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:

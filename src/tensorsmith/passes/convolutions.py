@@ -45,8 +45,9 @@ def _lowered(node: Node, x: Node, w: Node) -> Node:
         x = build.pad(x, (0,) * x.ndim, (0,) * x.ndim, (1, 1, *node.attrs["step"]))
         attrs = {**node.attrs, "step": (1,) * (x.ndim - 2)}
         outputs = winograd_outputs(node)
-        operands = (x, w, transformed_weight(w, outputs)) if outputs else (x, w)
-        return x.graph.add(Primitive.CONV, operands, **attrs)
+        if outputs:
+            return x.graph.add(Primitive.CONV, (x, transformed_weight(w, outputs)), winograd=outputs, **attrs)
+        return x.graph.add(Primitive.CONV, (x, w), **attrs)
     copied = x.shape[1] * math.prod(w.shape[2:]) * math.prod(node.shape[2:])  # per example
     at_once = max(1, LARGEST // copied)
     if at_once >= x.shape[0]:
@@ -101,7 +102,7 @@ def _of_remainder(node: Node, x: Node, w: Node, count: list[int], remainders: tu
 
 def is_direct(node: Node) -> bool:
     """Whether a kernel of its own computes it: float32 or float64, and results larger than the kernel."""
-    x, w = node.inputs[:2]
+    x, w = node.inputs
     attrs, rank = node.attrs, node.ndim - 2
     kernel, space = math.prod(w.shape[2:]), math.prod(node.shape[2:])
     if not node.dtype.is_floating_point or node.dtype.is_half or rank > 3:
@@ -115,6 +116,8 @@ def is_direct(node: Node) -> bool:
 
 def is_weight_gradient(node: Node) -> bool:
     """Whether kernels are larger than results, as where the gradient of a weight is computed."""
+    if "winograd" in node.attrs:
+        return False
     kernel, space = math.prod(node.inputs[1].shape[2:]), math.prod(node.shape[2:])
     single = node.inputs[1].shape[0] == node.attrs["groups"]
     deep = kernel * node.inputs[1].shape[1] >= (LEAST_SINGLE_DEPTH if single else LEAST_DEPTH)

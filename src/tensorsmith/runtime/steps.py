@@ -180,23 +180,21 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
     from tensorsmith.targets.cpu.depthwise_plan import plan_depthwise, takes_depthwise
     from tensorsmith.targets.cpu.winograd_plan import plan_winograd
 
-    (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs[:2])
+    (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs)
     y = fusion.place(root)
-    transformed = anchor.inputs[2] if len(anchor.inputs) > 2 else None
+    outputs = anchor.attrs.get("winograd")
     if is_weight_gradient(anchor) and group.bias is None and group.activation is None:
         return [_conv_dot(anchor, (x_node, x), (w_node, w), (root, y))]
-    if transformed is not None:
-        w_node, w = fusion.locate(transformed)
     if w.strides[1:] != contiguous_strides(w.shape)[1:]:
         raise NeedsBuffer(anchor.inputs[1])
-    if transformed is not None and x.strides[-1] != 1 and x.shape[-1] > 1:
+    if outputs and x.strides[-1] != 1 and x.shape[-1] > 1:
         raise NeedsBuffer(anchor.inputs[0])
     if y.strides[-1] != 1 and y.shape[-1] > 1:
         raise NeedsBuffer(root)  # written contiguously, and copied from there
     names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
     size = anchor.dtype.itemsize
-    if transformed is not None:
-        outputs, low = transformed.attrs["outputs"], anchor.attrs["low"]
+    if outputs:
+        low = anchor.attrs["low"]
         kernel = plan_winograd(anchor.dtype, outputs, x.shape, y.shape, low, x.strides, y.strides, "_".join(names) or None)
         names.insert(0, f"winograd{outputs}")
     else:
@@ -213,7 +211,7 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
         node, seen = fusion.locate(group.bias)
         where["bias"] = (node, seen.offset * size)
     words = [where[name] for name in kernel.launch_order]
-    bytes_moved = size * (anchor.inputs[0].numel + anchor.inputs[1].numel + anchor.numel)
+    bytes_moved = size * sum(node.numel for node in (*anchor.inputs, anchor))
     flags = RELEASE_GIL if kernel.flops > 1 << 22 else 0
     recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, flags)
 

@@ -126,17 +126,60 @@ def test_the_rule_is_fixed_and_gradients_follow():
         attrs = {name: (1, 1) for name in ("stride", "low", "high", "dilation", "step")} | {"groups": 1} | changed
         return winograd_outputs(convolution(graph.input(x, dtype), graph.input(w, dtype), **attrs))
 
-    assert taken((1, 32, 28, 28), (32, 32, 3, 3))
-    assert not taken((1, 32, 28, 28), (32, 32, 3, 3), dtypes.float64)
-    assert not taken((1, 32, 28, 28), (32, 32, 3, 3), stride=(2, 1))
-    assert not taken((1, 32, 28, 28), (32, 32, 3, 3), dilation=(1, 2))
-    assert not taken((1, 64, 28, 28), (32, 32, 3, 3), groups=2)
-    assert not taken((1, 8, 28, 28), (32, 8, 3, 3)) and not taken((1, 32, 8, 8), (32, 32, 3, 3))
+    large, kernels = (1, 64, 28, 28), (64, 64, 3, 3)
+    assert taken(large, kernels) == 2
+    assert not taken(large, kernels, dtypes.float64)
+    assert not taken(large, kernels, stride=(2, 1))
+    assert not taken(large, kernels, dilation=(1, 2))
+    assert not taken(large, (64, 32, 3, 3), groups=2)
+    assert not taken((1, 8, 28, 28), (64, 8, 3, 3)) and not taken((1, 64, 8, 8), kernels)
+    assert taken((1, 256, 14, 14), (256, 256, 3, 3)) and taken((8, 512, 7, 7), (512, 512, 3, 3))
+    before = ts.backends.cpu.winograd
+    try:
+        ts.backends.cpu.winograd = "off"
+        assert taken(large, kernels) == 0
+        ts.backends.cpu.winograd = "fast"
+        assert taken(large, kernels) == 4
+    finally:
+        ts.backends.cpu.winograd = before
     torch = pytest.importorskip("torch")
-    x, w = normal(2, 32, 30, 27), normal(28, 32, 3, 3) / 17
+    x, w = normal(2, 48, 30, 27), normal(56, 48, 3, 3) / 17
     ours, theirs = ([lib.from_numpy(a.copy()).requires_grad_() for a in (x, w)] for lib in (ts, torch))
     for lib, leaves in ((ts, ours), (torch, theirs)):
         y = lib.nn.functional.conv2d(*leaves, padding=1)
         (y * y).sum().backward()
     for a, b in zip(ours, theirs):
         np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-4, atol=2e-5 * float(b.grad.abs().max()))
+
+
+@pytest.fixture
+def fast():
+    before = ts.backends.cpu.winograd
+    ts.backends.cpu.winograd = "fast"
+    yield
+    ts.backends.cpu.winograd = before
+
+
+def test_the_setting_reaches_kept_plans_and_compiled_functions(fast: None):
+    x, w = (ts.from_numpy(a) for a in (normal(1, 64, 28, 28), normal(64, 64, 3, 3) / 24))
+    eager = lambda: ts.nn.functional.conv2d(x, w, padding=1).numpy()
+    compiled = ts.compile(lambda: ts.nn.functional.conv2d(x, w, padding=1))
+    results = {}
+    for mode in ("off", "default", "fast", "off"):
+        ts.backends.cpu.winograd = mode
+        assert ts.backends.cpu.winograd == mode
+        found = eager()
+        assert np.array_equal(found, compiled().numpy())
+        assert np.array_equal(results.setdefault(mode, found), found)
+    assert not np.array_equal(results["fast"], results["default"]) and not np.array_equal(results["default"], results["off"])
+
+
+def test_what_is_no_setting_is_refused():
+    before = ts.backends.cpu.winograd
+    for wrong in ("slow", None, True, ["fast"]):
+        with pytest.raises(ValueError, match="'off', 'default', 'fast'"):
+            ts.backends.cpu.winograd = wrong
+    with pytest.raises(AttributeError, match="no setting 'winogard'"):
+        ts.backends.cpu.winogard = "fast"
+    assert ts.backends.cpu.winograd == before
+    assert ts.backends.cpu.get_cpu_capability() in ("AVX512", "AVX2", "DEFAULT")
