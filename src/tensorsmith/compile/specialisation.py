@@ -222,7 +222,11 @@ class Specialisation:
             layout = self.tracer.sources[number].layout
             assert layout is not None
             required[output] = Strided(layout.shape, layout.strides)
-        return build_plan(simplify(self.tracer.graph), inputs, required, dict(self.updates))
+        lasting = set()
+        if not any(self.tracked):  # in training, weights are about to change
+            lasting = {number for number, source in enumerate(self.tracer.sources) if source.tensor is not None}
+            lasting -= {number for _, number in self.updates}
+        return build_plan(simplify(self.tracer.graph), inputs, required, dict(self.updates), lasting)
 
     def execute(self, *operands: Any) -> list[Tensor]:
         """Run the plan; one tensor per output of the graph."""

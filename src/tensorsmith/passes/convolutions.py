@@ -15,6 +15,7 @@ between the elements of x are never written: see `interleaved`.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from tensorsmith.ir import build
 from tensorsmith.ir.convolution import convolution, windows
@@ -29,14 +30,17 @@ LEAST_SINGLE_DEPTH = 64  # the same where a group has one output channel, which 
 LARGEST = 1 << 24  # elements of a copy
 
 
-def lower_convolutions(graph: Graph) -> Graph:
-    """The same graph with the convolutions that are not `is_direct` as products; the graph itself where there is none."""
+def lower_convolutions(graph: Graph, lasting: Collection[int] = ()) -> Graph:
+    """The same graph with the convolutions that are not `is_direct` as products; the graph itself where there is none.
+
+    lasting: numbers of inputs that seldom change from run to run, whose transforms are worth keeping.
+    """
     if not any(node.op is Primitive.CONV for node in graph.live_nodes()):
         return graph
-    return rewritten(graph, lambda node, operands: _lowered(node, *operands) if node.op is Primitive.CONV else None)
+    return rewritten(graph, lambda node, operands: _lowered(node, operands[0], operands[1], lasting) if node.op is Primitive.CONV else None)
 
 
-def _lowered(node: Node, x: Node, w: Node) -> Node:
+def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = ()) -> Node:
     if not node.numel or not w.numel or not x.numel:
         return build.full(x.graph, node.shape, 0, node.dtype)
     if set(node.attrs["step"]) != {1} and set(node.attrs["stride"]) == {1}:
@@ -44,9 +48,10 @@ def _lowered(node: Node, x: Node, w: Node) -> Node:
     if is_direct(node):
         x = build.pad(x, (0,) * x.ndim, (0,) * x.ndim, (1, 1, *node.attrs["step"]))
         attrs = {**node.attrs, "step": (1,) * (x.ndim - 2)}
-        outputs = winograd_outputs(node)
+        kept = w.op is Primitive.INPUT and w.attrs["number"] in lasting
+        outputs = winograd_outputs(node, kept)
         if outputs:
-            return x.graph.add(Primitive.CONV, (x, transformed_weight(w, outputs)), winograd=outputs, **attrs)
+            return x.graph.add(Primitive.CONV, (x, transformed_weight(w, outputs, kept)), winograd=outputs, **attrs)
         return x.graph.add(Primitive.CONV, (x, w), **attrs)
     copied = x.shape[1] * math.prod(w.shape[2:]) * math.prod(node.shape[2:])  # per example
     at_once = max(1, LARGEST // copied)

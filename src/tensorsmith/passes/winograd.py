@@ -19,6 +19,7 @@ MODES = {"off": (), "default": (2,), "fast": (2, 4)}  # which tiles may be chose
 _PRODUCT = 1.19
 _TRANSFORMS = {2: 184, 4: 900}
 _WEIGHT = {2: 530, 4: 1300}
+_COMPARED = 40  # the same, where weights are only compared with what they were
 
 _mode = "default"
 when_mode_changes: list[Callable[[], object]] = []
@@ -39,8 +40,11 @@ def set_mode(value: str) -> None:
         call()
 
 
-def winograd_outputs(node: Node) -> int:
-    """Rows and columns of the tiles of results of a convolution; 0 where the direct sum computes it."""
+def winograd_outputs(node: Node, kept: bool = False) -> int:
+    """Rows and columns of the tiles of results of a convolution; 0 where the direct sum computes it.
+
+    kept: its weights are transformed once and kept.
+    """
     x, w = node.inputs
     attrs = node.attrs
     if node.dtype is not float32 or w.shape[2:] != (3, 3) or attrs["groups"] != 1:
@@ -48,19 +52,22 @@ def winograd_outputs(node: Node) -> int:
     if set(attrs["stride"] + attrs["dilation"] + attrs["step"]) != {1}:
         return 0
     batch, out, down, across = node.shape
-    work = {m: _work(m, batch * -(-down // m) * -(-across // m), x.shape[1], out) for m in MODES[_mode]}
+    work = {m: _work(m, batch * -(-down // m) * -(-across // m), x.shape[1], out, kept) for m in MODES[_mode]}
     work[0] = 9 * batch * down * across
     return min(work, key=lambda m: work[m])
 
 
-def _work(outputs: int, tiles: int, channels: int, out: int) -> float:
+def _work(outputs: int, tiles: int, channels: int, out: int, kept: bool) -> float:
     products = _PRODUCT * FORMS[outputs].products
-    return tiles * (products + _TRANSFORMS[outputs] * (1 / channels + 1 / out)) + _WEIGHT[outputs]
+    return tiles * (products + _TRANSFORMS[outputs] * (1 / channels + 1 / out)) + (_COMPARED if kept else _WEIGHT[outputs])
 
 
-def transformed_weight(w: Node, outputs: int) -> Node:
-    """G w G' of every kernel (points, O, C), in the order that the kernel of the convolution reads; nothing else may."""
+def transformed_weight(w: Node, outputs: int, kept: bool) -> Node:
+    """G w G' of every kernel (points, O, C), in the order that the kernel of the convolution reads; nothing else may.
+
+    kept: its memory belongs to the plan, which computes it anew where w has changed.
+    """
     shape = (FORMS[outputs].products, *w.shape[:2])
     return w.graph.add(
-        Primitive.LIBRARY, (w,), name="winograd_weight", outputs=outputs, shape=shape, dtype=w.dtype
+        Primitive.LIBRARY, (w,), name="winograd_weight", outputs=outputs, kept=kept, shape=shape, dtype=w.dtype
     )

@@ -1,16 +1,20 @@
 """Plan: a graph made executable for given input layouts, as a list of native launches and library calls.
 
 The words of one run are, in this order: addresses of the tensor inputs, addresses of the new outputs, the run-time
-scalars (a complex one as its two parts), and the address of the workspace that holds all temporaries. Each step names its
+scalars (a complex one as its two parts), the address of the workspace that holds all temporaries, and that of what the plan
+keeps from run to run. Each step names its
 words by number and byte offset, so a run is one native call over a fixed table; a plan of a single kernel is a single
 launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, as_complex, as_real, extent
@@ -42,7 +46,7 @@ class Output:
 
 @dataclass
 class Plan:
-    """An executable graph. `run(words)` takes the words listed above without the workspace."""
+    """An executable graph. `run(words)` takes the words listed above without the workspace and what is kept."""
 
     graph: Graph  # with the copies that the steps turned out to need, and of complex numbers on pairs of real ones
     places: list[Strided | None]  # how that graph's inputs lie
@@ -56,6 +60,7 @@ class Plan:
     native: list[NativePlan | PythonStep] = field(default_factory=list)
     native_first: list[int] = field(default_factory=list)
     name: str = ""  # of the operation it belongs to, for the profiler
+    kept: Kept | None = None  # what steps keep from run to run
     complex_params: frozenset[int] = frozenset()  # arguments that are complex run-time scalars, of two words each
 
     def number_words(self, operands: Sequence[Any]) -> list[Any]:
@@ -73,7 +78,11 @@ class Plan:
             free = free_list(self.workspace_bytes)
             workspace = allocate(self.workspace_bytes)
             try:
-                self._run((*words, workspace))
+                if self.kept is None:
+                    self._run((*words, workspace))
+                else:
+                    with self.kept.taken() as kept:
+                        self._run((*words, workspace, kept))
             except OverflowError:
                 raise self.overflow(words) from None
             finally:
@@ -165,6 +174,8 @@ class _Builder:
         self.position = {node: i for i, node in enumerate(self.new)}
         self.workspace_word = words
         self.offset_of: dict[Node, int] = {}
+        self.kept_at: dict[Node, int] = {}
+        self.kept_bytes = 0
         self.scratch: dict[int, tuple[int, int]] = {}
 
     def build(self) -> Plan:
@@ -176,7 +187,9 @@ class _Builder:
         temporaries = _Temporaries()
         for number, group in enumerate(groups):
             for node in group.roots:
-                if node not in self.word_of:
+                if node.attrs.get("kept"):
+                    self.keep(node)
+                elif node not in self.word_of:
                     self.offset_of[node] = temporaries.take(node.numel * node.dtype.itemsize)
             if all(node.numel == 0 for node in group.roots):
                 continue  # nothing to compute
@@ -204,10 +217,20 @@ class _Builder:
             new_bytes=[extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new],
             workspace_bytes=temporaries.peak,
             steps=self.steps,
+            kept=Kept(self.kept_bytes) if self.kept_bytes else None,
             complex_params=frozenset(n.attrs["number"] for n in self.params if n.dtype.is_complex),
         )  # fmt: skip
-        _link(plan, self.workspace_word + (1 if temporaries.peak else 0))
+        assert temporaries.peak or not self.kept_bytes, "what reads kept values has a workspace"
+        _link(plan, self.workspace_word + (1 if temporaries.peak else 0) + (1 if self.kept_bytes else 0))
         return plan
+
+    def keep(self, node: Node) -> None:
+        """Give the weights of a convolution memory that lasts from run to run."""
+        from tensorsmith.targets.cpu.winograd_plan import kept_bytes
+
+        self.kept_at[node] = self.kept_bytes
+        needed = kept_bytes(node.attrs["outputs"], node.shape[1], node.shape[2], node.dtype.itemsize)
+        self.kept_bytes += -(-needed // _ALIGN) * _ALIGN
 
     def write_over_inputs(self, number: int, kernel: Kernel) -> None:
         """Let results that replace an input be written straight over it, where nobody reads the old value after that.
@@ -240,6 +263,8 @@ class _Builder:
             return self.word_of[node] + offset, 0
         if node in self.word_of:
             return self.word_of[node], offset
+        if node in self.kept_at:
+            return self.workspace_word + 1, self.kept_at[node] + offset
         return self.workspace_word, self.offset_of[node] + offset
 
     def output(self, node: Node, base: Node, seen: Strided) -> Output:
@@ -248,6 +273,26 @@ class _Builder:
         if base in self.written_over:
             return Output(seen, node.dtype, self.written_over[base].attrs["number"], self.position[base])
         return Output(seen, node.dtype, None, self.position[base])
+
+
+class Kept:
+    """Memory that steps keep from run to run, zeros at first. Runs that overlap, in several threads, have one block each."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._idle: list[np.ndarray] = []
+
+    @contextmanager
+    def taken(self) -> Iterator[int]:
+        """The address of a block that no other run has."""
+        try:
+            block = self._idle.pop()
+        except IndexError:
+            block = np.zeros(self.nbytes + _ALIGN, np.uint8)
+        try:
+            yield -(-block.ctypes.data // _ALIGN) * _ALIGN
+        finally:
+            self._idle.append(block)
 
 
 class _Temporaries:
@@ -297,23 +342,25 @@ def _link(plan: Plan, words: int) -> None:
 
 def build_plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided] | None = None,
-    updates: Mapping[int, int] | None = None,
+    updates: Mapping[int, int] | None = None, lasting: Collection[int] = (),
 ) -> Plan:  # fmt: skip
     """The plan of a graph whose tensor inputs lie as given (None for run-time scalars).
 
     outputs: strides that output number k must be written with; the others are the plan's choice (contiguous, or a view).
     updates: output k replaces input updates[k]: it is written over it where that is safe (its Output then names the input).
+    lasting: inputs that seldom change from run to run, of which the plan may keep what it made.
     """
     lowered = lower_pairs(graph, outputs or ())
     if lowered is not None:
         return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates or {})
-    return _plan(graph, inputs, outputs or {}, updates or {})
+    return _plan(graph, inputs, outputs or {}, updates or {}, lasting)
 
 
 def _plan(
-    graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int]
-) -> Plan:
-    graph = prepare_reductions(lower_convolutions(graph))
+    graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int],
+    lasting: Collection[int] = (),
+) -> Plan:  # fmt: skip
+    graph = prepare_reductions(lower_convolutions(graph, lasting))
     while True:
         placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
         required = {graph.outputs[k]: seen for k, seen in outputs.items()}

@@ -227,7 +227,9 @@ def _winograd_weight(fusion: Fusion, group: Group) -> list[Request]:
 
     root = group.roots[0]
     node, w = fusion.locate(root.inputs[0])
-    kernel = plan_weight(root.dtype, root.attrs["outputs"], w.shape, w.strides)
+    if root.attrs["kept"] and w.strides[1:] != contiguous_strides(w.shape)[1:]:
+        raise NeedsBuffer(root.inputs[0])
+    kernel = plan_weight(root.dtype, root.attrs["outputs"], w.shape, w.strides, root.attrs["kept"])
     size = root.dtype.itemsize
     words: list[tuple[Node | None, int]] = [(node, w.offset * size), (root, fusion.place(root).offset * size)]
     recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, 0)

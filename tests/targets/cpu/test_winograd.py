@@ -116,6 +116,14 @@ def test_where_it_is_used_its_error_is_about_that_of_the_direct_sum():
     assert np.abs(ours - expected).max() < 8e-6  # for results of unit variance
 
 
+def test_the_error_of_the_fast_form_is_bounded(fast: None):
+    x, w = normal(1, 64, 56, 56), normal(64, 64, 3, 3) / 24
+    ours = ts.nn.functional.conv2d(*map(ts.from_numpy, (x, w)), padding=1).numpy()
+    ones = {name: (1, 1) for name in ("stride", "dilation", "step", "low", "high")}
+    error = np.abs(ours - reference(x, w, ones | {"groups": 1})).max()
+    assert 2e-6 < error < 3e-5  # for results of unit variance; the lower bound says that it is the fast form
+
+
 def test_the_rule_is_fixed_and_gradients_follow():
     from tensorsmith.ir.convolution import convolution
     from tensorsmith.ir.graph import Graph
@@ -183,3 +191,55 @@ def test_what_is_no_setting_is_refused():
         ts.backends.cpu.winogard = "fast"
     assert ts.backends.cpu.winograd == before
     assert ts.backends.cpu.get_cpu_capability() in ("AVX512", "AVX2", "DEFAULT")
+
+
+def test_kept_weights_follow_every_write():
+    from threading import Thread
+
+    conv = ts.nn.Conv2d(64, 64, 3, padding=1, bias=False)
+    x = ts.from_numpy(normal(1, 64, 28, 28))
+    compiled = ts.compile(conv)
+    array = conv.weight.detach().numpy()
+
+    def step() -> None:
+        (conv(x) ** 2).sum().backward()
+        ts.optim.SGD(conv.parameters(), lr=1e-4).step()
+
+    def alias() -> None:
+        array[63, 63, 2, 2] += 1
+
+    def write() -> None:
+        with ts.no_grad():
+            conv.weight[0].mul_(2)
+
+    writes = [
+        step, alias, write, lambda: conv.weight.data.mul_(0.5), lambda: conv.weight.data.__setitem__(5, float("nan")),
+        lambda: conv.load_state_dict({"weight": ts.from_numpy(normal(64, 64, 3, 3))}),
+        lambda: setattr(conv.weight, "data", ts.from_numpy(normal(64, 64, 3, 3))),
+    ]  # fmt: skip
+
+    def check() -> None:
+        with ts.no_grad():
+            for _ in range(2):
+                np.testing.assert_array_equal(compiled(x).numpy(), conv(x).numpy())
+
+    check()
+    (known,) = next(iter(compiled.specialisations.values()))
+    assert known.plan.kept is not None
+    for change in writes:
+        change()
+        check()
+    found: list[np.ndarray] = []
+
+    def run() -> None:
+        with ts.no_grad():
+            found.extend(compiled(x).numpy() for _ in range(5))
+
+    threads = [Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with ts.no_grad():
+        expected = conv(x).numpy()
+    assert len(found) == 10 and all(np.array_equal(each, expected) for each in found)

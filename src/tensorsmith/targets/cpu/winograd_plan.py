@@ -33,9 +33,9 @@ class WinogradKernels(Kernels):
         """The whole convolution with an epilogue."""
         return self._piece(("winograd", form, bias, function), lambda v: [loops_function(v, form, bias, function)])
 
-    def weight(self, form: Form, base: int, extra: bool) -> Piece:
+    def weight(self, form: Form, base: int, extra: bool, kept: bool) -> Piece:
         """The transform of weights for tiles of base and perhaps base + 1 output channels."""
-        return self._piece(("weight", form, base, extra), lambda v: [weight_function(v, form, base, extra)])
+        return self._piece(("weight", form, base, extra, kept), lambda v: [weight_function(v, form, base, extra, kept)])
 
     def product(self, rows: int, columns: int) -> Piece:
         """The register tile of the products."""
@@ -87,7 +87,7 @@ def plan_winograd(
     chunks = -(-units // units_per_chunk)
     up = lambda n: -(-n // 64) * 64
     pitch = -(-(min(across, block) + 1) // lanes) * lanes + lanes
-    v_row, m_row = up((block + lanes) * size), block * size
+    v_row, m_row = (block + lanes) * size, block * size
     v_point, m_point = (_spread(n, form.products) for n in (channels * v_row, out_channels * m_row))
     slack = 64 + panel * size
     v_offset = up(form.side * m * pitch * size + slack)
@@ -126,10 +126,18 @@ def plan_winograd(
     )
 
 
+def kept_bytes(outputs: int, out_channels: int, channels: int, itemsize: int) -> int:
+    """Memory of weights that are kept from run to run, zeros at first: U, a copy of w, and a word a tile."""
+    return out_channels * channels * (FORMS[outputs].products + 9) * itemsize + 8 * out_channels + 64
+
+
 def plan_weight(
-    dtype: DType, outputs: int, w_shape: Sequence[int], w: Sequence[int], machine: Machine | None = None
+    dtype: DType, outputs: int, w_shape: Sequence[int], w: Sequence[int], kept: bool = False, machine: Machine | None = None
 ) -> ConvKernel:
-    """Plan U, (outputs + 2)^2 times as many elements as w (O, C, 3, 3) has kernels; w: any strides, in elements."""
+    """Plan U, (outputs + 2)^2 times as many elements as w (O, C, 3, 3) has kernels; w: any strides, in elements.
+
+    kept: U is left as it is where w has not changed; it lies in `kept_bytes`, and output channels of w contiguously.
+    """
     form = FORMS[outputs]
     pieces = winograd_kernels(dtype, machine or default_machine())
     size = pieces.storage_size
@@ -141,8 +149,10 @@ def plan_weight(
     words = {
         "tiles_per_chunk": tiles_per_chunk, "tiles": tiles, "base": base, "extra": extra, "channels": channels,
         "u_point": out_channels * channels * size, **dict(zip(("w_out", "w_in", "w_0", "w_1"), (n * size for n in w))),
+        "row": 9 * channels, "copy": form.products * out_channels * channels * size,
+        "marks": -(-(form.products + 9) * out_channels * channels * size // 8) * 8,
     }  # fmt: skip
-    piece = pieces.weight(form, base, extra > 0)
+    piece = pieces.weight(form, base, extra > 0, kept)
     return ConvKernel(
         function_address=next(iter(piece.addresses.values())),
         chunks=chunks,
