@@ -37,7 +37,9 @@ def lower_convolutions(graph: Graph, lasting: Collection[int] = ()) -> Graph:
     """
     if not any(node.op is Primitive.CONV for node in graph.live_nodes()):
         return graph
-    return rewritten(graph, lambda node, operands: _lowered(node, operands[0], operands[1], lasting) if node.op is Primitive.CONV else None)
+    return rewritten(
+        graph, lambda node, given: _lowered(node, given[0], given[1], lasting) if node.op is Primitive.CONV else None
+    )
 
 
 def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = ()) -> Node:

@@ -25,7 +25,7 @@ def weights(w: np.ndarray, outputs: int, isa: str) -> np.ndarray:
     """U, with guards behind it that nothing was written to."""
     size = FORMS[outputs].products * w.shape[0] * w.shape[1]
     u = np.full(size + 64, 7, np.float32)
-    execute(plan_weight(dtypes.float32, outputs, w.shape, _strides(w), _machine(isa)), {"w": w, "u": u}, False)
+    execute(plan_weight(dtypes.float32, outputs, w.shape, _strides(w), machine=_machine(isa)), {"w": w, "u": u}, False)
     assert (u[size:] == 7).all()
     return u[:size]
 

@@ -132,8 +132,9 @@ def kept_bytes(outputs: int, out_channels: int, channels: int, itemsize: int) ->
 
 
 def plan_weight(
-    dtype: DType, outputs: int, w_shape: Sequence[int], w: Sequence[int], kept: bool = False, machine: Machine | None = None
-) -> ConvKernel:
+    dtype: DType, outputs: int, w_shape: Sequence[int], w: Sequence[int], kept: bool = False, *,
+    machine: Machine | None = None,
+) -> ConvKernel:  # fmt: skip
     """Plan U, (outputs + 2)^2 times as many elements as w (O, C, 3, 3) has kernels; w: any strides, in elements.
 
     kept: U is left as it is where w has not changed; it lies in `kept_bytes`, and output channels of w contiguously.
