@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import random
 import re
@@ -269,12 +270,12 @@ def samples_of(op: Any, dtype: torch.dtype, requires_grad: bool, most: int) -> l
     return found if not most or len(found) <= most else found[:: -(-len(found) // most)]
 
 
-def sweep(dtype: torch.dtype, pattern: str = "", most: int = 0) -> list[Record]:
-    """A record for every entry."""
+def sweep(dtype: torch.dtype, pattern: str = "", most: int = 0, part: tuple[int, int] = (0, 1)) -> list[Record]:
+    """A record for every entry, or for the entries of part (number, of how many)."""
     records = []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        for op, function, record in entries(dtype, pattern):
+        for op, function, record in itertools.islice(entries(dtype, pattern), part[0], None, part[1]):
             run = Sweep(op, function, dtype, record)
             for sample in samples_of(op, dtype, False, most):
                 run.forward(sample)

@@ -1,4 +1,7 @@
-"""PyTorch's operator database in both half precisions, on a few samples of every entry; `op_db.py` runs all."""
+"""PyTorch's operator database in half precision, on a few samples of every entry; `op_db.py` runs all.
+
+Half the entries in float16 and half in bfloat16: both are computed in float32, and differ where values are read and written.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ KNOWN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_database_in_half_precision(dtype: str) -> None:
-    records = sweep(getattr(torch, dtype), most=2)
-    assert len(records) > 320 and sum(r.gradient[1] > 0 for r in records) > 240
+@pytest.mark.parametrize("part", range(4))
+def test_the_database_in_half_precision(part: int) -> None:
+    records = sweep((torch.float16, torch.bfloat16)[part % 2], most=2, part=(part, 4))
+    assert len(records) > 80 and sum(r.gradient[1] > 0 for r in records) > 60
     failing = {r.name: r.errors for r in records if r.errors and r.name.partition("/")[0] not in KNOWN}
     assert not failing, failing

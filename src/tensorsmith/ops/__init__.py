@@ -43,6 +43,8 @@ Files of no family:
     out                 how `out=` is checked and written
     numbers_allowed     which operators of two operands take Python numbers
     refused_dtypes      which operators refuse which dtypes
+    fused_updates       in-place operators over groups of tensors: the updates of all parameters, clipping
+    fused_sequence      the kernels of such a group, launched by one native call
     lend_to_autograd    what autograd takes from here
 """
 
