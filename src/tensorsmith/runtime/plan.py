@@ -23,6 +23,7 @@ from tensorsmith.kernels.assemble import Kernel
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer, fuse
+from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.complex_steps import numpy_step
@@ -360,7 +361,7 @@ def _plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int],
     lasting: Collection[int] = (),
 ) -> Plan:  # fmt: skip
-    graph = prepare_reductions(lower_convolutions(graph, lasting))
+    graph = prepare_reductions(split_products(lower_convolutions(graph, lasting)))
     while True:
         placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
         required = {graph.outputs[k]: seen for k, seen in outputs.items()}

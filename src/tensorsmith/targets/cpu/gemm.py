@@ -22,10 +22,10 @@ from tensorsmith.targets.cpu import gemm_dot, gemm_epilogue, gemm_stream
 from tensorsmith.targets.cpu.build import format_lines
 from tensorsmith.targets.cpu.gemm_blocks import WORDS
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece, entry_name, kernels
-from tensorsmith.targets.cpu.gemm_pack import left_slack
+from tensorsmith.targets.cpu.gemm_pack import left_bytes
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
-_K_BLOCK_BYTES = 4096  # depth of a block: deep, since coming back to C costs more than a panel beyond the first cache
+_K_BLOCK_BYTES = 2048  # depth of a block: sums of blocks are added up, so that long sums round little
 _ROW_BLOCK_TILES = 24
 _ROW_BLOCK_SHARE = 0.625  # of the second-level cache: packed rows of A stay there
 _COLUMN_BLOCK_BYTES = 8 << 20  # packed panels of B stay in the last-level cache
@@ -169,7 +169,9 @@ def _plan_rows(
     """A kernel of few rows: chunks are batches and ranges of columns."""
     size = pieces.storage_size
     rows, more, tiles = p.M, 0, 1
-    large = p.K * p.N * size >= _PREFETCH_BYTES
+    # Fewer registers, shorter steps: there the hardware's own prefetching keeps up with one row (measured).
+    ahead = pieces.machine.registers >= 32 or (method == "dot" and p.M > 1)
+    large = ahead and p.K * p.N * size >= _PREFETCH_BYTES
     if method == "dot":
         tiles = _ceil(p.M, gemm_dot.TILE_ROWS[pieces.machine.name])
         rows, more = divmod(p.M, tiles)
@@ -270,8 +272,8 @@ def _plan_blocks(
     column_block = max(panel, min(_COLUMN_BLOCK_BYTES // slot * panel, part_columns))
     one_slot = not pack_all or part_tiles <= row_tiles  # a panel's only use follows its packing
     block_rows = min(part_tiles, row_tiles) * (base + (1 if extra else 0))
-    left_bytes = (block_rows * k_block + left_slack(pieces.lanes, pieces.max_rows)) * computed
-    panel_offset = _up(left_bytes, _ALIGNMENT) if packs_left else 0
+    left = left_bytes(pieces.lanes, computed, pieces.max_rows, block_rows, k_block)
+    panel_offset = _up(left, _ALIGNMENT) if packs_left else 0
     slots = 0 if not packs else (1 if one_slot else column_block // panel)
     workspace_stride = panel_offset + slots * slot
 

@@ -127,7 +127,7 @@ def blocks_function(vectors: Vectors) -> Function:
                             f"call void {left_function}(ptr {a_block}, ptr {workspace}, i64 {big}, i64 {small}, "
                             f"i64 {w['base']}, i64 {depth}, i64 {w['a_row']}, i64 {w['a_k']})"
                         )
-                        return [workspace, f.mul(depth, computed)]
+                        return [workspace, f.mul(f.add(depth, vectors.lanes), computed)]
 
                     def in_place(a_block: str = a_block) -> list[Value]:
                         return [a_block, w["a_row"]]

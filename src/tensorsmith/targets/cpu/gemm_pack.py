@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS
 from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
@@ -16,9 +18,13 @@ PACK_ROWS = "pack_rows"
 PACK_TRANSPOSED = "pack_transposed"
 
 
-def left_slack(lanes: int, most_rows: int) -> int:
-    """How many elements `pack_left` may write after the last one: whole vectors are stored, the next over their ends."""
-    return lanes * most_rows + _groups(lanes, most_rows) * lanes
+_LINES = 8  # steps of k that a transposed A is read by: their cache lines serve all tiles
+
+
+def left_bytes(lanes: int, size: int, most_rows: int, rows: int, depth: int) -> int:
+    """Bytes that `pack_left` writes at most, for `rows` rows of `depth` elements of `size` bytes."""
+    spill = _groups(lanes, most_rows) * lanes
+    return (rows * (depth + lanes) + spill) * size
 
 
 def _groups(lanes: int, rows: int) -> int:
@@ -29,7 +35,8 @@ def pack_left(vectors: Vectors, most_rows: int, transposed: bool) -> Function:
     """Rows of A, as `big` tiles of base + 1 rows and `small` tiles of base: element (r, k) of a tile at k * rows + r.
 
     a_row, a_k: byte strides; the unit stride is along k, or with `transposed` along the rows. Stores are whole vectors in
-    the order of the addresses, so that each overwrites what the one before wrote too much (`left_slack` after the last).
+    the order of the addresses, so that each overwrites what the one before wrote too much; K + lanes rows of a tile lie
+    between its start and the next tile's.
     """
     f = Function(
         PACK_LEFT,
@@ -44,55 +51,67 @@ def pack_left(vectors: Vectors, most_rows: int, transposed: bool) -> Function:
     rest = f.sub("%K", whole)
     tail, ragged = vectors.mask(f, rest), f.compare("sgt", rest, 0)
     total = f.add(f.mul("%big", f.add("%base", 1)), f.mul("%small", "%base"))
+    room = f.mul(f.add("%K", lanes), size)
     carried: list[tuple[str, Value]] = [("ptr", "%A"), ("ptr", "%out"), ("i64", 0)]
-    with f.loop(0, f.add("%big", "%small"), 1, carried, name="tile") as tile:
-        source, target, before = tile.carried
-        is_big = f.compare("slt", tile.index, "%big")
-        rows = f.add("%base", f.select(is_big, "i64", 1, 0))
-        step = f.mul(rows, size)
-        if table is None:
-            masks = [vectors.mask(f, f.sub(rows, g * lanes)) for g in range(groups)]
 
-            def lines(masked: bool, source: str = source, target: str = target, masks: list[Mask] = masks) -> None:
-                with f.loop(0, "%K", 1, [("ptr", source), ("ptr", target)], name="k") as k:
-                    for g in range(groups):
-                        address = f.offset(k.carried[0], g * lanes * vectors.storage_size)
-                        value = vectors.load(f, address, masks[g] if masked else None)
-                        vectors.store(f, value, f.offset(k.carried[1], g * lanes * size), compute=True)
-                    k.next = [f.offset(k.carried[0], "%a_k"), f.offset(k.carried[1], step)]
+    def tiles(body: Callable[[str, str, Value, Value], None]) -> None:
+        """body(first row, place, rows, rows of the block before) for every tile."""
+        with f.loop(0, f.add("%big", "%small"), 1, carried, name="tile") as tile:
+            source, target, before = tile.carried
+            rows = f.add("%base", f.select(f.compare("slt", tile.index, "%big"), "i64", 1, 0))
+            body(source, target, rows, before)
+            tile.next = [
+                f.offset(source, f.mul(rows, "%a_row")), f.offset(target, f.mul(rows, room)), f.add(before, rows),
+            ]  # fmt: skip
 
-            # Whole vectors are read where they end inside the rows of the block.
-            inside = f.compare("sge", f.sub(total, before), groups * lanes)
-            f.branch(inside, lambda: lines(False), lambda: lines(True))
-        else:
-            last = f.sub(rows, 1)
-            for r in range(groups * lanes):  # past the rows the last one again, so that nothing else is read
-                row = f.minimum(r, last)
-                f.store(f.offset(source, f.mul(row, "%a_row")), "ptr", f.offset(table, 8 * r), 8)
+    if table is None:
+        with f.loop(0, "%K", _LINES, name=f"k in blocks of {_LINES}") as block:
+            end = f.minimum(f.add(block.index, _LINES), "%K")
 
-            def squares(k: Value, mask: Mask | None, target: str = target, step: Value = step) -> None:
-                along = f.mul(k, vectors.storage_size)
-                columns = []
+            def lines(source: str, target: str, rows: Value, before: Value, low: Value = block.index) -> None:
+                step = f.mul(rows, size)
+                masks = [vectors.mask(f, f.sub(rows, g * lanes)) for g in range(groups)]
+                start = [("ptr", f.offset(source, f.mul(low, "%a_k"))), ("ptr", f.offset(target, f.mul(low, step)))]
+
+                def copy(masked: bool) -> None:
+                    with f.loop(low, end, 1, start, name="k") as k:
+                        for g in range(groups):
+                            address = f.offset(k.carried[0], g * lanes * vectors.storage_size)
+                            value = vectors.load(f, address, masks[g] if masked else None)
+                            vectors.store(f, value, f.offset(k.carried[1], g * lanes * size), compute=True)
+                        k.next = [f.offset(k.carried[0], "%a_k"), f.offset(k.carried[1], step)]
+
+                # Whole vectors are read where they end inside the rows of the block.
+                inside = f.compare("sge", f.sub(total, before), groups * lanes)
+                f.branch(inside, lambda: copy(False), lambda: copy(True))
+
+            tiles(lines)
+        return f
+
+    def transposes(source: str, target: str, rows: Value, before: Value) -> None:
+        step, last = f.mul(rows, size), f.sub(rows, 1)
+        for r in range(groups * lanes):  # past the rows the last one again, so that nothing else is read
+            f.store(f.offset(source, f.mul(f.minimum(r, last), "%a_row")), "ptr", f.offset(table, 8 * r), 8)
+
+        def squares(k: Value, mask: Mask | None) -> None:
+            along = f.mul(k, vectors.storage_size)
+            columns = []
+            for g in range(groups):
+                pointers = [f.load("ptr", f.offset(table, 8 * (g * lanes + r)), 8) for r in range(lanes)]
+                columns.append(vectors.transpose(f, [vectors.load(f, f.offset(row, along), mask) for row in pointers]))
+            place = f.offset(target, f.mul(k, step))
+            for kk in range(lanes):
                 for g in range(groups):
-                    loaded = []
-                    for r in range(lanes):
-                        row = f.load("ptr", f.offset(table, 8 * (g * lanes + r)), 8)
-                        loaded.append(vectors.load(f, f.offset(row, along), mask))
-                    columns.append(vectors.transpose(f, loaded))
-                place = f.offset(target, f.mul(k, step))
-                for kk in range(lanes):
-                    for g in range(groups):
-                        vectors.store(f, columns[g][kk], f.offset(place, g * lanes * size), compute=True)
-                    place = f.offset(place, step)
+                    vectors.store(f, columns[g][kk], f.offset(place, g * lanes * size), compute=True)
+                place = f.offset(place, step)
 
-            with f.loop(0, whole, lanes, name="k in vectors of K") as k:
-                squares(k.index, None)
-                f.note("packed[k.., rows] = transpose(A[rows, k..])")
-            with f.if_(ragged):
-                squares(whole, tail)
-        tile.next = [
-            f.offset(source, f.mul(rows, "%a_row")), f.offset(target, f.mul(step, "%K")), f.add(before, rows),
-        ]  # fmt: skip
+        with f.loop(0, whole, lanes, name="k in vectors of K") as k:
+            squares(k.index, None)
+            f.note("packed[k.., rows] = transpose(A[rows, k..])")
+        with f.if_(ragged):
+            squares(whole, tail)
+
+    tiles(transposes)
     return f
 
 

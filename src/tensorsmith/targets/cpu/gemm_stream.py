@@ -2,7 +2,7 @@
 
 C = bias (or 0, or C)
 for k in K step depth:
-    for columns in vectors:  C[r, columns] += sum over the block of A[r, k] * B[k, columns]
+    for columns in vectors:  C[r, columns] += sum over the block of A[r, k] * B[k, columns]     (rounds less than one sum)
 C = function(C)
 """
 
@@ -100,21 +100,28 @@ def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: b
                     f.store(value, vectors.scalar, f.offset(block, size * (r * depth + kk)), size)
             b_bases = b_rows.bases(f.offset(b0, f.mul(k, w["b_k"])))[: -(-count // Rows.GROUP)]
 
+            # A's block stays in registers where it fits beside the sums.
+            kept = rows * count <= vectors.registers // 2
+            splats = [
+                vectors.load_splat(f, f.offset(block, size * (r * depth + kk))) if kept else ""
+                for r in range(rows)
+                for kk in range(count)
+            ]
+
             def sums(b: list[str], c: list[str], number: int, mask: Mask | None) -> None:
-                total: list[list[Value]] = [
-                    [vectors.load(f, c_rows.at(c, r, vector * u), mask) for u in range(number)] for r in range(rows)
-                ]
+                total: list[list[Value]] = [[vectors.zero] * number for _ in range(rows)]
                 for kk in range(count):
-                    if mask is None and prefetch:
-                        for u in range(number):
+                    for u in range(number):
+                        if mask is None and prefetch and vector * u % 64 == 0:
                             vectors.prefetch(f, f.offset(b_rows.at(b, kk, vector * u), next_block), near=False)
                     row = [vectors.load(f, b_rows.at(b, kk, vector * u), mask) for u in range(number)]
                     for r in range(rows):
-                        a = vectors.load_splat(f, f.offset(block, size * (r * depth + kk)))
+                        a = splats[r * count + kk] or vectors.load_splat(f, f.offset(block, size * (r * depth + kk)))
                         total[r] = [vectors.multiply_add(f, a, row[u], total[r][u]) for u in range(number)]
                 for r in range(rows):
                     for u in range(number):
-                        vectors.store(f, total[r][u], c_rows.at(c, r, vector * u), mask)
+                        address = c_rows.at(c, r, vector * u)
+                        vectors.store(f, vectors.plus(f, vectors.load(f, address, mask), total[r][u]), address, mask)
 
             def span(low: Value, high: Value, number: int, pointers: list[str]) -> list[str]:
                 carried = [("ptr", p) for p in pointers]

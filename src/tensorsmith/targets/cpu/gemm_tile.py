@@ -1,9 +1,9 @@
 """The register tile of the matrix multiplication: some rows of C times one or two vectors of columns.
 
     for each of `count` tiles, one below the other:
-        sums[r][v] = bias[v]  (+ C[r][v])
+        sums[r][v] = bias[v]
         for k:  sums[r][v] += A[r, k] * B[k, v]          A broadcast from memory, B loaded as vectors
-        C[r][v] = function(sums[r][v])
+        C[r][v] = function(sums[r][v]  (+ C[r][v]))      the sums of blocks of k are added up: they round less than one sum
 
 All sums stay in registers. A is addressed by two run-time strides, so that row-major and transposed blocks are read by
 the same code, or, packed by `gemm_pack.pack_left`, by constants; B by a run-time row stride, so that B in place and packed
@@ -111,16 +111,7 @@ def tile_function(
             for j in range(columns):
                 vectors.prefetch(f, c_rows.at(c_bases, r, j * stored_vector))
 
-        def old_sums(c_bases: list[str] = c_bases) -> list[Value]:
-            sums: list[Value] = []
-            for r in range(rows):
-                for j in range(columns):
-                    old = vectors.load(f, c_rows.at(c_bases, r, j * stored_vector), tail if edge(j) else None)
-                    sums.append(vectors.plus(f, old, start[j]))
-            return sums
-
         cells = rows * columns
-        sums: list[Value] = list(f.choose(accumulate, [vectors.type] * cells, old_sums, lambda: start * rows))
         bases = [tiles.carried[0]] if packed else a_rows.bases(tiles.carried[0])
         masked = vectors.cheap_masks
 
@@ -153,17 +144,28 @@ def tile_function(
 
         even = f.round_down("%K", _UNROLL) if packed else 0
         if packed:
-            out = run(0, even, _UNROLL, sums, bases, "%B")
+            out = run(0, even, _UNROLL, start * rows, bases, "%B")
             out = run(even, "%K", 1, out[:cells], [str(p) for p in out[cells:-1]], str(out[-1]))
         else:
-            out = run(0, "%K", 1, sums, bases, "%B")
-        sums = list(out[:cells])
+            out = run(0, "%K", 1, start * rows, bases, "%B")
+        ends = out[:cells]
+
+        def added(c_bases: list[str] = c_bases, ends: list[Value] = ends) -> list[Value]:
+            old = [
+                vectors.load(f, c_rows.at(c_bases, r, j * stored_vector), tail if edge(j) else None)
+                for r in range(rows)
+                for j in range(columns)
+            ]
+            return [vectors.plus(f, x, y) for x, y in zip(old, ends)]
+
+        kinds = [vectors.type] * cells
+        sums: list[Value] = list(f.choose(accumulate, kinds, added, lambda: ends))  # noqa: B023
         if function:
             done = list(sums)
             sums = list(
                 f.choose(
                     finish,
-                    [vectors.type] * cells,
+                    kinds,
                     lambda: apply(f, vectors, function, done),
                     lambda: done,  # noqa: B023
                 )

@@ -49,6 +49,7 @@ class Vectors:
         self.scalar = ("double" if self.dtype is float64 else "float") if self.is_float else f"i{8 * self.compute_size}"
         self.lanes = min(_MAX_LANES, _VECTOR_BYTES[self.isa] // self.compute_size)
         self.type = f"<{self.lanes} x {self.scalar}>"
+        self.registers = 32 if self.isa == "avx512" else 16
         self.converts = half
         self.storage_size = self.dtype.itemsize
         self.cheap_masks = self.isa == "avx512" or (self.isa == "avx2" and self.storage_size >= 4)
