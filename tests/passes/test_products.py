@@ -25,7 +25,8 @@ def shapes(graph: Graph) -> list[tuple[int, ...]]:
 
 
 def test_few_long_sums_become_a_batch_of_products() -> None:
-    assert shapes(split_products(product(64, 100_000, 32))) == [(25, 64, 32)]
+    split = split_products(product(64, 100_000, 32))
+    assert shapes(split) == [(25, 64, 32)] and split.outputs[0].shape == (64, 32)
     assert shapes(split_products(product(1, 1 << 20, 1, float64))) == [((1 << 20) // DEPTH, 1, 1)]
     prime = 100_003
     assert sorted(shapes(split_products(product(3, prime, 5)))) == [(3, 5), (prime // DEPTH, 3, 5)]
@@ -48,10 +49,14 @@ def test_parts_are_near_the_depth(K: int) -> None:
     assert DEPTH // 2 < depth < 2 * DEPTH and (depth == DEPTH or K % depth == 0)
 
 
+@pytest.mark.parametrize("K", [40_000, 40_009])
+@pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
-def test_deep_products_are_exact_to_some_roundings_and_the_same_on_two_threads(turned: tuple[bool, bool]) -> None:
+def test_deep_products_are_exact_to_some_roundings_and_the_same_on_two_threads(
+    turned: tuple[bool, bool], bias: bool, K: int
+) -> None:
     generator = np.random.default_rng(0)
-    M, K, N = 5, 40_009, 7
+    M, N = 5, 7
     a = generator.standard_normal((K, M) if turned[0] else (M, K), dtype=np.float32)
     b = generator.standard_normal((N, K) if turned[1] else (K, N), dtype=np.float32)
     c = generator.standard_normal(N, dtype=np.float32)
@@ -61,9 +66,11 @@ def test_deep_products_are_exact_to_some_roundings_and_the_same_on_two_threads(t
     for threads in (1, 2):
         ts.set_num_threads(threads)
         try:
-            results.append(((x.t() if turned[0] else x) @ (y.t() if turned[1] else y) + ts.from_numpy(c)).numpy())
+            found = (x.t() if turned[0] else x) @ (y.t() if turned[1] else y)
+            results.append((found + ts.from_numpy(c) if bias else found).numpy())
         finally:
             ts.set_num_threads(before)
     assert results[0].tobytes() == results[1].tobytes()
-    exact = u.astype(np.float64) @ v + c
+    exact = u.astype(np.float64) @ v + (c if bias else 0)
+    assert results[0].shape == (M, N)
     assert np.abs(results[0] - exact).max() <= 1e-6 * np.abs(exact).max()

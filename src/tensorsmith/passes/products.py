@@ -46,7 +46,7 @@ def _split(a: Node, b: Node) -> Node:
     parts, done = K // depth, K // depth * depth
     left = build.permute(build.reshape(build.slice_(a, 1, 0, done), (M, parts, depth)), (1, 0, 2))
     right = build.reshape(build.slice_(b, 0, 0, done), (parts, depth, N))
-    total = a.graph.add(Primitive.REDUCE, (build.matmul(left, right),), kind="sum", axis=0)
+    total = build.reshape(a.graph.add(Primitive.REDUCE, (build.matmul(left, right),), kind="sum", axis=0), (M, N))
     if done == K:
         return total
     return total + build.matmul(build.slice_(a, 1, done, K - done), build.slice_(b, 0, done, K - done))
