@@ -330,7 +330,7 @@ def _read_b_in_place(p: _Problem, pieces: Kernels) -> bool:
     if p.N <= pieces.panel:
         return True
     if pieces.machine.registers >= 32:  # long tiles: much work between two rows of B
-        return p.M <= 128 or (p.M <= 512 and p.K >= 128)
+        return p.M <= 128
     return p.M <= 2 * pieces.max_rows or p.N < 8 * pieces.panel
 
 
