@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tensorsmith.ir import attention, convolution
+from tensorsmith.ir import attention, convolution, recurrent
 from tensorsmith.ir.build import broadcast_to, concat, permute, reshape, slice_
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.ir.library_gradients import POINTWISE
@@ -134,6 +134,10 @@ def _attention(node: Node, operands: Sequence[Node], batched: Sequence[bool], ex
     return attention.batched(node, _all(operands, batched, extent), extent)
 
 
+def _recurrent(node: Node, operands: Sequence[Node], batched: Sequence[bool], extent: int) -> Node:
+    return recurrent.batched(node, operands, batched, extent)
+
+
 def _spread(index: Node, like: Sequence[int], axis: int) -> Node:
     """An index (batch, positions) as one position for every element of a value: axes of `like` around `axis`."""
     shape = [like[0], *[1] * (len(like) - 1)]
@@ -235,6 +239,8 @@ RULES: dict[Primitive, Rule] = {
     Primitive.MATMUL: _matmul,
     Primitive.ATTENTION: _attention,
     Primitive.ATTENTION_GRADIENT: _attention,
+    Primitive.RECURRENT: _recurrent,
+    Primitive.RECURRENT_GRADIENT: _recurrent,
     Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.GATHER: _along_axis,

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tensorsmith.core.dtypes import compute_dtype
-from tensorsmith.ir import attention
+from tensorsmith.ir import attention, recurrent
 from tensorsmith.ir.build import (
     as_complex,
     as_real,
@@ -214,6 +214,10 @@ def _attention_gradient(node: Node, output: Node, grad: Node) -> Sequence[Node |
     return attention.pulled_gradient(node, grad)
 
 
+def _recurrent(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return recurrent.pulled(node, grad)
+
+
 def _take(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     x, index = node.inputs
     return [put(zeros(grad, x.shape), index, grad, node.attrs["axis"], "add"), None]
@@ -271,6 +275,8 @@ RULES: dict[Primitive, Rule] = {
     Primitive.MATMUL: _matmul,
     Primitive.ATTENTION: _attention,
     Primitive.ATTENTION_GRADIENT: _attention_gradient,
+    Primitive.RECURRENT: _recurrent,
+    Primitive.RECURRENT_GRADIENT: _recurrent,
     Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.PUT: _put,

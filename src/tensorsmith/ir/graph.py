@@ -57,6 +57,9 @@ class Primitive(enum.Enum):
     # softmax(q k^T scale + mask) v without its scores, and its gradient: inputs and attributes in `ir/attention.py`
     ATTENTION = "attention"
     ATTENTION_GRADIENT = "attention_gradient"
+    # a recurrent layer over all steps of a sequence, and its gradient: `ir/recurrent.py`
+    RECURRENT = "recurrent"
+    RECURRENT_GRADIENT = "recurrent_gradient"
     # indexing; an index out of range is an error of the run
     TAKE = "take"  # whole slices of x along axis, at a 1-D index
     GATHER = "gather"  # out[..., i, ...] = x[..., index[..., i, ...], ...] along axis

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import compute_dtype
-from tensorsmith.ir import attention
+from tensorsmith.ir import attention, recurrent
 from tensorsmith.ir.build import as_value, broadcast_to, cast, concat, conj, full, map_, pad, reduce, slice_, where, wide
 from tensorsmith.ir.gradients import prefix_recurrence, products_of_others, record_holder, zeros
 from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into, replay, touches_complex
@@ -267,11 +267,17 @@ def _library(node: Node, output: Node, tangents: Tangents) -> Node | None:
     return None if result is None else copy_into(node.graph, push.graph, operands)[push.graph.outputs[result]]
 
 
-def _attention(node: Node, output: Node, tangents: Tangents) -> Node | None:
+COMPOSED = {
+    Primitive.ATTENTION: attention.composed, Primitive.ATTENTION_GRADIENT: attention.composed,
+    Primitive.RECURRENT: recurrent.composed, Primitive.RECURRENT_GRADIENT: recurrent.composed,
+}  # fmt: skip
+
+
+def _composed(node: Node, output: Node, tangents: Tangents) -> Node | None:
     """The tangent of what the primitive stands for: its composition."""
     whole = Graph()
     xs = [whole.input(x.shape, x.dtype) for x in node.inputs]
-    whole.outputs = (attention.composed(node, xs),)
+    whole.outputs = (COMPOSED[node.op](node, xs),)
     push = jvp(whole, [t is not None for t in tangents], from_outputs=False)
     operands = [node.inputs[s.number] for s in push.saved]
     operands += [tangents[number] for number in push.tangents]  # type: ignore[misc]
@@ -298,8 +304,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.REDUCE: _reduce,
     Primitive.SCAN: _scan,
     Primitive.MATMUL: _bilinear,
-    Primitive.ATTENTION: _attention,
-    Primitive.ATTENTION_GRADIENT: _attention,
+    **dict.fromkeys(COMPOSED, _composed),
     Primitive.CONV: _bilinear,
     Primitive.TAKE: _itself,
     Primitive.GATHER: _itself,

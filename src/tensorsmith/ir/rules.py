@@ -219,6 +219,15 @@ def _attention_gradient(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Infe
     return (sum(node.numel for node in inputs[:3]),), dtype
 
 
+def _recurrent(op: Primitive) -> Callable[[tuple[Node, ...], dict[str, Any]], Inferred]:
+    def rule(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
+        from tensorsmith.ir.recurrent import check
+
+        return check(op, inputs, attrs)
+
+    return rule
+
+
 def _check_index(op: str, index: Node) -> None:
     if index.dtype is not int64:
         raise TypeError(f"{op}: index is {index.dtype.name}, expected int64")
@@ -300,6 +309,8 @@ RULES: dict[Primitive, Callable[[tuple[Node, ...], dict[str, Any]], Inferred]] =
     Primitive.MATMUL: _matmul,
     Primitive.ATTENTION: _attention,
     Primitive.ATTENTION_GRADIENT: _attention_gradient,
+    Primitive.RECURRENT: _recurrent(Primitive.RECURRENT),
+    Primitive.RECURRENT_GRADIENT: _recurrent(Primitive.RECURRENT_GRADIENT),
     Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.GATHER: _gather,

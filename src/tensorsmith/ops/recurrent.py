@@ -1,32 +1,103 @@
 """Recurrent layers over whole sequences: rnn_tanh, rnn_relu, gru and lstm.
 
     for each layer, for each direction:
-        gates = W_ih x + b_ih                       one product for all steps
-        for each step: state = cell(gates[t], state)     one operator a step (`recurrent_cells.py`)
+        gates = W_ih x + b                               one product for all steps
+        states = RECURRENT(gates, state, W_hh)           all steps in one kernel (`ir/recurrent.py`)
 
 A sequence is (T, N, *), or packed: the elements of all sequences that have step t, step after step, with their numbers in
-`batch_sizes`. A packed batch shrinks from step to step, and grows backwards.
+`batch_sizes`. A packed batch shrinks from step to step, and grows backwards. Layers with projections, and sequences too short
+to be worth packing the weights for, run one operator a step (`recurrent_cells.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
+from tensorsmith.core.dtypes import type_name
+from tensorsmith.eager.operator import Operator
+from tensorsmith.ir import build, recurrent
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ir.recurrent import Runs, is_zero, parts_of, results, states_of
 from tensorsmith.ops.dropout import dropout as drop
 from tensorsmith.ops.joining import cat, stack
 from tensorsmith.ops.linear import linear
 from tensorsmith.ops.recurrent_cells import STEPS
 from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]  # h, or h and c
+_FEWEST_STEPS = 3  # of a sequence that one kernel runs
+
+
+def _operands(
+    mode: str, x: Node, rest: Sequence[Node], runs: Runs
+) -> tuple[list[Node], Node, Node, Sequence[Node]]:
+    """The operands of RECURRENT, wide; x of all steps and W_ih; how p = W_hh h is a bias apart, and what W_ih x is."""
+    count = states_of(mode)
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError(f"recurrent layers are not implemented for '{type_name(x.dtype)}'")
+    flat = build.wide(build.reshape(x, (sum(length * elements for length, elements in runs), x.shape[-1])))
+    rest = [build.wide(each) for each in rest]
+    state, (w_ih, w_hh, *bias) = [build.reshape(each, each.shape[-2:]) for each in rest[:count]], rest[count:]
+    gates = build.matmul(flat, build.permute(w_ih, (1, 0)))
+    apart = bias[1:] if mode == "gru" else []  # in a GRU r multiplies W_hn h + b_hn
+    if bias:
+        gates = gates + (bias[0] if apart else bias[0] + bias[1])
+    return [gates, *state, w_hh, *apart], flat, w_ih, bias
+
+
+def _layer(x: Node, *rest: Node, mode: str, runs: Runs, reverse: bool, keep: bool) -> tuple[Node, ...]:
+    """x (..., I), h (and c) (N, H) or (1, N, H), W_ih, W_hh, perhaps b_ih and b_hh -> states (..., H), the last h (and c).
+
+    With `keep` also what the gradient reads. Results lie apart from that, so that who holds one does not hold it all.
+    """
+    operands, *_ = _operands(mode, x, rest, runs)
+    flat = recurrent.recurrent(operands, mode, runs, reverse, keep)
+    rows, (batch, hidden) = operands[0].shape[0], operands[1].shape
+    found = parts_of(flat, results(mode, keep, rows, batch, hidden))
+    ends = [(found["states"], (*x.shape[:-1], hidden)), (found["hidden"], rest[0].shape)]
+    ends += [(found["cell"], rest[1].shape)] if mode == "lstm" else []
+    outputs = [flat.graph.add(Primitive.CAST, (build.reshape(y, shape),), dtype=x.dtype) for y, shape in ends]
+    return *outputs, *([flat] if keep else [])
+
+
+def _layer_gradient(
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], mode: str, runs: Runs, reverse: bool, keep: bool
+) -> list[Node | None]:
+    x, *rest = inputs
+    operands, flat_x, w_ih, bias = _operands(mode, x, rest, runs)
+    count = states_of(mode)
+    flat = outputs[-1] if keep else recurrent.recurrent(operands, mode, runs, reverse, True)
+    shapes = [(flat_x.shape[0], operands[1].shape[1]), *(state.shape for state in operands[1 : 1 + count])]
+    given = [build.reshape(build.wide(g), shape) for g, shape in zip(grads, shapes)]
+    of_kept = grads[-1] if keep and not is_zero(grads[-1]) else None
+    to_gates, *to_state, to_w, to_bias = recurrent.gradient(flat, operands, given, of_kept, mode, runs, reverse)
+    parts = [build.reshape(build.matmul(to_gates, w_ih), x.shape)]
+    parts += [build.reshape(g, like.shape) for g, like in zip(to_state, rest)]
+    parts += [build.matmul(build.permute(to_gates, (1, 0)), flat_x), to_w]
+    if bias:
+        parts += [build.reduce(to_gates, "sum", (0,)), to_bias]
+    return [build.cast(part, like.dtype) for part, like in zip(parts, inputs, strict=True)]
+
+
+LAYERS = {
+    name: Operator(
+        f"{name.lower()}_layer", partial(_layer, mode=name.lower()), partial(_layer_gradient, mode=name.lower()),
+        derived_tangent=True,
+    )
+    for name in STEPS
+}  # fmt: skip
 
 
 class _Direction:
     """One direction of one layer: its weights and what a step of it is."""
 
     def __init__(self, mode: str, weights: Sequence[Tensor], has_biases: bool) -> None:
+        self.mode = mode
         self.step = STEPS[mode]
         self.lstm = mode == "LSTM"
         self.w_ih, self.w_hh = weights[:2]
@@ -41,6 +112,14 @@ class _Direction:
             return (found,) if isinstance(found, Tensor) else (found[0],)
         hidden, cell = found[:2]
         return (hidden if self.projection is None else linear(hidden, self.projection)), cell
+
+    def over_runs(self, x: Tensor, runs: Runs, state: State, backwards: bool) -> tuple[Tensor, State]:
+        """The states h at all steps of (T, N, I) or of packed data, and the last state, by one operator."""
+        bias = () if self.b_ih is None else (self.b_ih, *self.rest)
+        operands = (x, *state, self.w_ih, self.w_hh, *bias)
+        keep = modes.grad and any([each.requires_grad for each in operands])
+        found = LAYERS[self.mode](*operands, runs=runs, reverse=backwards, keep=keep)
+        return found[0], found[1 : 1 + len(state)]
 
     def over_steps(self, x: Tensor, state: State, backwards: bool) -> tuple[Tensor, State]:
         """The states h at all steps of (T, N, I), and the last state."""
@@ -78,6 +157,13 @@ class _Direction:
         return cat(found), tuple(cat(list(parts)) if len(parts) > 1 else parts[0] for parts in zip(*reversed(ended)))
 
 
+def _runs(x: Tensor, sizes: Sequence[int] | None) -> Runs:
+    """How many elements the steps have: (steps, elements) of each stretch of equal ones."""
+    if sizes is None:
+        return ((x.shape[0], x.shape[1]),)
+    return tuple((len(list(equal)), count) for count, equal in groupby(sizes))
+
+
 def _run(
     mode: str, x: Tensor, sizes: Sequence[int] | None, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool,
@@ -87,7 +173,10 @@ def _run(
     each = len(params) // units
     if len(params) != units * each or each < (4 if has_biases else 2):
         raise RuntimeError(f"expected {'4' if has_biases else '2'} weights for each of {units} directions, got {len(params)}")
-    starts = [state.unbind(0) for state in hx]
+    runs = _runs(x, sizes)
+    at_once = each == (4 if has_biases else 2) and sum(length for length, _ in runs) >= _FEWEST_STEPS
+    alone = at_once and units == 1  # states keep the axis of the layers' directions
+    starts = [(state,) if alone else state.unbind(0) for state in hx]
     ends: list[State] = []
     for layer in range(num_layers):
         results = []
@@ -96,7 +185,9 @@ def _run(
             one = _Direction(mode, params[number * each : (number + 1) * each], has_biases)
             state = tuple(start[number] for start in starts)
             backwards = direction == 1
-            if sizes is None:
+            if at_once:
+                found, state = one.over_runs(x, runs, state, backwards)
+            elif sizes is None:
                 found, state = one.over_steps(x, state, backwards)
             else:
                 found, state = one.over_packed(x, sizes, state, backwards)
@@ -105,7 +196,7 @@ def _run(
         x = results[0] if directions == 1 else cat(results, -1)
         if dropout and train and layer < num_layers - 1:
             x = drop(x, dropout)
-    return x, *(stack(list(parts)) for parts in zip(*ends))
+    return x, *(ends[0] if alone else (stack(list(parts)) for parts in zip(*ends)))
 
 
 def _sequence(mode: str, name: str, arguments: Sequence[Any], keywords: dict[str, Any]) -> tuple[Tensor, ...]:

@@ -26,7 +26,7 @@ from tensorsmith.scalar.table import Fn
 ANCHORS = frozenset(
     {
         Primitive.MATMUL, Primitive.CONV, Primitive.ATTENTION, Primitive.ATTENTION_GRADIENT, Primitive.TAKE, Primitive.GATHER,
-        Primitive.SCATTER, Primitive.PUT, Primitive.SCAN,
+        Primitive.SCATTER, Primitive.PUT, Primitive.SCAN, Primitive.RECURRENT, Primitive.RECURRENT_GRADIENT,
         Primitive.LIBRARY, Primitive.PAD, Primitive.CONCAT,
     }
 )  # fmt: skip

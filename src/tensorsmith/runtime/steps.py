@@ -18,6 +18,7 @@ from tensorsmith.core import views
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ir.recurrent import states_of
 from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemble_fill
 from tensorsmith.kernels.errors import FIRST_POINT, ZERO_DIVISION
 from tensorsmith.kernels.spec import Operand
@@ -521,6 +522,36 @@ def _attention(fusion: Fusion, group: Group) -> list[Request]:
     return [Request(words, step, lowered.workspace_bytes)]
 
 
+def _recurrent(fusion: Fusion, group: Group) -> list[Request]:
+    """A recurrent layer and its gradient, as kernels of their own."""
+    anchor = group.anchor
+    assert anchor is not None
+    from tensorsmith.targets.cpu import recurrent, recurrent_backward, recurrent_forward
+
+    mode, backward = anchor.attrs["mode"], anchor.op is Primitive.RECURRENT_GRADIENT
+    bias = not backward and len(anchor.inputs) > 2 + states_of(mode)
+    structure = recurrent.RecurrentStructure(anchor.dtype, mode, backward, anchor.attrs.get("keep", True), bias)
+    names = (recurrent_backward if backward else recurrent_forward).launch_words(structure)
+    located = {name: fusion.locate(operand) for name, operand in zip(names, anchor.inputs)}
+    for (_, seen), operand in zip(located.values(), anchor.inputs):
+        if seen.strides[-1] != 1 and seen.shape[-1] > 1:
+            raise NeedsBuffer(operand)
+    sizes = recurrent.LayerSizes(anchor.attrs["runs"], anchor.attrs["reverse"], located["w"][1].shape[1])
+    lowered, table = recurrent.plan_recurrent(structure, sizes, {name: seen for name, (_, seen) in located.items()})
+    words: list[tuple[Node | None, int]] = [
+        (node, seen.offset * node.dtype.itemsize) for node, seen in located.values()
+    ]
+    words += [(anchor, fusion.place(anchor).offset * anchor.dtype.itemsize), (None, 0)]
+    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, RELEASE_GIL)
+    recipe.keep = table
+    name = f"{mode}{'_gradient' if backward else ''}"
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(name), lowered)
+
+    return [Request(words, step, lowered.workspace_bytes)]
+
+
 ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.MATMUL: _matmul,
     Primitive.CONV: _conv,
@@ -531,6 +562,8 @@ ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.SCAN: _scan,
     Primitive.ATTENTION: _attention,
     Primitive.ATTENTION_GRADIENT: _attention,
+    Primitive.RECURRENT: _recurrent,
+    Primitive.RECURRENT_GRADIENT: _recurrent,
     Primitive.TAKE: _indexing,
     Primitive.GATHER: _indexing,
     Primitive.SCATTER: _indexing,

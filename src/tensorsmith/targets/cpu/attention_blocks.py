@@ -11,13 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import DType
-from tensorsmith.scalar.fn import Fn
-from tensorsmith.targets.cpu.body import ARGUMENTS
 from tensorsmith.targets.cpu.build import Function, Value
-from tensorsmith.targets.cpu.context import Context
 from tensorsmith.targets.cpu.gemm_kernels import Kernels
-from tensorsmith.targets.cpu.scalars import RENDERINGS
-from tensorsmith.targets.cpu.vector import Lanes, element_of
+from tensorsmith.targets.cpu.tiled_kernel import TiledKernel
 
 ROWS = 96  # queries of a block: whole tiles on every instruction set
 COLUMNS = 192  # keys of a block: whole tiles and whole panels
@@ -71,39 +67,19 @@ def launch_words(structure: AttentionStructure, operands: Sequence[str]) -> tupl
     return (*operands, *(("mask",) if structure.mask else ()), "result", "workspace")
 
 
-class Blocks:
+class Blocks(TiledKernel):
     """A kernel of attention while it is written: its words, and the pieces that both directions are made of."""
 
     def __init__(
         self, structure: AttentionStructure, pieces: Kernels, name: str, launch: Sequence[str], words: Sequence[str]
     ) -> None:
+        super().__init__(pieces, name, launch, words, ("scale",))
         self.structure = structure
-        self.pieces = pieces
-        self.f = f = Function(name, ARGUMENTS)
-        self.lanes = Lanes(f, pieces.lanes, pieces.machine)
-        self.element = element_of(structure.dtype)
-        self.vector = self.lanes.type(self.element)
-        self.size = structure.dtype.itemsize
         self.width = COLUMNS * self.size
-        self.at = {each: f.word("%args", k, "ptr") for k, each in enumerate(launch)}
-        self.w: dict[str, str] = {}
-        for k, each in enumerate(words):
-            self.w[each] = f.word("%args", len(launch) + 1 + k, "double" if each == "scale" else "i64")
         scale = self.w["scale"]
-        scalar = scale if self.element == "double" else f.value(f"fptrunc double {scale} to float")
+        scalar = scale if self.element == "double" else self.f.value(f"fptrunc double {scale} to float")
         self.scale = self.lanes.splat(self.element, scalar)
-        self.context = Context(self.lanes, f.word("%args", len(launch), "ptr"))
         self.infinite = self.lanes.constant(self.element, float("-inf"))
-        self.zero = self.lanes.constant(self.element, 0.0)
-        self.workspace = f.offset(self.at["workspace"], f.mul(f.value("zext i32 %chunk to i64"), self.w["space"]))
-
-    def apply(self, fn: Fn, *values: str) -> str:
-        """A scalar function of vectors."""
-        return RENDERINGS[fn](self.context, self.structure.dtype, values)
-
-    def op(self, name: str, a: str, b: str) -> str:
-        """A binary instruction of vectors."""
-        return self.lanes.op(name, self.element, a, b)
 
     def rest(self, kind: str) -> Sequence[Value]:
         """The tiles for what is left of the queries, or of the keys."""
@@ -121,10 +97,6 @@ class Blocks:
         place = f.add(f.mul(f.mul(outer, rows), w["inner"]), f.mul(inner, step))
         return f.offset(start, f.mul(f.mul(place, columns), self.size))
 
-    def splat_from(self, pointer: str) -> str:
-        """One element of memory in every lane."""
-        return self.lanes.splat(self.element, self.f.load(self.element, pointer, self.size))
-
     def across(self, value: str, join: Callable[[str, str], str]) -> str:
         """All lanes joined, in every lane."""
         distance = 1
@@ -136,18 +108,6 @@ class Blocks:
     def larger(self, a: str, b: str) -> str:
         """The larger of two, the second where the first is NaN: NaN reaches the result through the exponential."""
         return self.lanes.select(self.lanes.compare("ogt", self.element, a, b), self.element, a, b)
-
-    def pack(
-        self, transposed: bool, source: str, target: str, depth: Value, stride: Value, columns: Value, slot: Value
-    ) -> None:
-        """Panels of `columns` columns: of rows, or of the columns of a transposed operand, `stride` bytes apart."""
-        f, panel = self.f, self.pieces.panel
-        function = f.value(f"inttoptr i64 {self.w['pack_transposed' if transposed else 'pack_rows']} to ptr")
-        with f.loop(0, columns, panel, name="panel packed") as p:
-            start = f.offset(source, f.mul(p.index, stride if transposed else self.size))
-            place = f.offset(target, f.mul(f.udiv(p.index, panel), slot))
-            width = f.minimum(panel, f.sub(columns, p.index))
-            f.do(f"call void {function}(ptr {start}, ptr {place}, i64 {depth}, i64 {stride}, i64 {width})")
 
     def product(
         self, a: str, b: str, c: str, depth: Value, rows: Value, columns: Value, a_row: Value, a_k: Value, slot: Value,
@@ -191,16 +151,6 @@ class Blocks:
             return value if counted is None else lanes.select(counted, element, value, self.infinite)
 
         return at
-
-    def along(self, width: Value, carried: Sequence[str], step: Callable[..., list[str]]) -> list[Value]:
-        """Vectors along a row, the last one masked: `step(column, mask, *carried)` gives the next values."""
-        f, count = self.f, self.lanes.count
-        whole = f.round_down(width, count)
-        with f.loop(0, whole, count, [(self.vector, value) for value in carried]) as loop:
-            loop.next = list(step(loop.index, None, *loop.carried))
-        with f.loop(whole, width, count, [(self.vector, value) for value in loop.out]) as rest:
-            rest.next = list(step(rest.index, self.lanes.below(f.sub(width, rest.index)), *rest.carried))
-        return rest.out
 
     def scaled(self, row: str, width: Value, factor: str) -> None:
         """A row of memory times a vector."""

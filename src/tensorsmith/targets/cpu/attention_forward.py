@@ -136,10 +136,9 @@ class _Forward(Blocks):
         lanes, element = self.lanes, self.element
         total = self.splat_from(total_at)
         hidden = lanes.compare("oeq", element, total, self.zero)
-        one = lanes.constant(element, 1.0)
-        inverse = self.op("fdiv", one, lanes.select(hidden, element, one, total))
+        inverse = self.op("fdiv", self.one, lanes.select(hidden, element, self.one, total))
         self.scaled(out, self.w["F"], lanes.select(hidden, element, self.zero, inverse))
-        logarithm = self.apply(Fn.LOG, lanes.select(hidden, element, one, total))
+        logarithm = self.apply(Fn.LOG, lanes.select(hidden, element, self.one, total))
         value = self.op("fadd", self._safe(self.splat_from(largest_at)), logarithm)
         self.f.store(lanes.extract(element, value), element, lse, self.size)
 

@@ -16,6 +16,7 @@ from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.reference.complex_scalars import COMPLEX_SCALARS, logaddexp
 from tensorsmith.targets.reference.library import ROUTINES
 from tensorsmith.targets.reference.random import random_bits
+from tensorsmith.targets.reference.recurrent import recurrent
 from tensorsmith.targets.reference.representation import converted, rounded, scalar, widen
 from tensorsmith.targets.reference.scalars import SCALARS
 
@@ -252,6 +253,8 @@ PRIMITIVES: dict[Primitive, Callable[[Node, Arrays], np.ndarray]] = {
     Primitive.CONV: _conv,
     Primitive.ATTENTION: _attention,
     Primitive.ATTENTION_GRADIENT: _attention,
+    Primitive.RECURRENT: recurrent,
+    Primitive.RECURRENT_GRADIENT: recurrent,
     Primitive.MATMUL: lambda node, arrays: np.matmul(arrays[0], arrays[1]),
     Primitive.TAKE: _take,
     Primitive.GATHER: _gather,
