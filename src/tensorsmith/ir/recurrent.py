@@ -3,14 +3,14 @@
     RECURRENT(a, h [, c], w [, b])                      h = cell(a[t], h), for every step t
     RECURRENT_GRADIENT(gs, gh [, gc], kept, h [, c], w)  the gradient of the first, step by step in the opposite order
 
-a (rows, G H) is W_ih x + b of all steps, packed: the rows of one step after those of another, and of every step the elements
+a (rows, G H) is W_ih x + b_ih of all steps, packed: the rows of one step after those of another, and of every step the elements
 of the batch that still have it, the longest first. `runs` says how many: (steps, elements) for each stretch of equal steps; a
 padded batch of T steps is ((T, N),). h and c (N, H) are the first state, w (G H, H) and b (G H) map the state. With
-p = W_hh h, by `mode`:
+p = W_hh h + b, by `mode`:
 
     rnn_tanh, rnn_relu   h' = tanh(a + p) or relu(a + p)
     lstm                 i, f, g, o = a + p;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
-    gru                  r, z, n of a and of p + b:  r, z = sigmoid(a + p);  n = tanh(a_n + r p_n);  h' = n + z (h - n)
+    gru                  r, z, n of a and of p:  r, z = sigmoid(a + p);  n = tanh(a_n + r p_n);  h' = n + z (h - n)
 
 `reverse`: from the last step to the first. The value of either is one flat vector, its results one after the other:
 `RESULTS` and `GRADIENTS` name them. With `keep`, RECURRENT also gives what its gradient reads: of an LSTM c after every step
@@ -115,7 +115,7 @@ def check(op: Primitive, inputs: Sequence[Node], attrs: dict[str, Any]) -> tuple
         given = gradients(mode, rows, batch, hidden)
     else:
         expected = [(rows, gates * hidden), *[state] * count, w]
-        expected += [(gates * hidden,)] * (len(inputs) - len(expected)) if mode == "gru" else []
+        expected += [(gates * hidden,)] * (len(inputs) > len(expected))
         given = results(mode, attrs["keep"], rows, batch, hidden)
     if [node.shape for node in inputs] != expected:
         raise ValueError(f"recurrent: operands have shapes {[node.shape for node in inputs]}, expected {expected}")

@@ -44,10 +44,7 @@ def _operands(
     rest = [build.wide(each) for each in rest]
     state, (w_ih, w_hh, *bias) = [build.reshape(each, each.shape[-2:]) for each in rest[:count]], rest[count:]
     gates = build.matmul(flat, build.permute(w_ih, (1, 0)))
-    apart = bias[1:] if mode == "gru" else []  # in a GRU r multiplies W_hn h + b_hn
-    if bias:
-        gates = gates + (bias[0] if apart else bias[0] + bias[1])
-    return [gates, *state, w_hh, *apart], flat, w_ih, bias
+    return [gates + bias[0] if bias else gates, *state, w_hh, *bias[1:]], flat, w_ih, bias
 
 
 def _layer(x: Node, *rest: Node, mode: str, runs: Runs, reverse: bool, keep: bool) -> tuple[Node, ...]:
@@ -61,7 +58,9 @@ def _layer(x: Node, *rest: Node, mode: str, runs: Runs, reverse: bool, keep: boo
     found = parts_of(flat, results(mode, keep, rows, batch, hidden))
     ends = [(found["states"], (*x.shape[:-1], hidden)), (found["hidden"], rest[0].shape)]
     ends += [(found["cell"], rest[1].shape)] if mode == "lstm" else []
-    outputs = [flat.graph.add(Primitive.CAST, (build.reshape(y, shape),), dtype=x.dtype) for y, shape in ends]
+    outputs = [build.reshape(y, shape) for y, shape in ends]
+    copied = [k > 0 or keep or y.dtype is not x.dtype for k, y in enumerate(outputs)]
+    outputs = [flat.graph.add(Primitive.CAST, (y,), dtype=x.dtype) if c else y for c, y in zip(copied, outputs)]
     return *outputs, *([flat] if keep else [])
 
 

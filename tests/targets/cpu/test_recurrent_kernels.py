@@ -61,7 +61,7 @@ RUNS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 14)), min_size=1, ma
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(MODES), RUNS, st.booleans(), st.integers(1, 37), st.booleans(), st.booleans(), st.integers(0, 99))
 def test_kernels_agree_with_the_reference(mode, runs, reverse, hidden, gradient, option, seed):
-    graph = primitive(mode, runs, reverse, hidden, ts.float64, gradient, keep=option, bias=option and mode == "gru")
+    graph = primitive(mode, runs, reverse, hidden, ts.float64, gradient, keep=option, bias=option)
     arrays = drawn(graph, np.random.default_rng(seed))
     expected = interpret(graph, arrays)[0]
     np.testing.assert_allclose(run(graph, arrays), expected, rtol=1e-9, atol=1e-11)

@@ -26,6 +26,8 @@ from tensorsmith.targets.cpu.recurrent_product import RecurrentStructure, produc
 
 _CHUNK_FLOPS = 4e6
 _CHUNK_ROWS = 8  # at least: each chunk packs and reads the weights for itself
+_CHUNK_ROWS_OF_LARGE = 16  # where they do not fit a second-level cache
+_LARGE_BYTES = 1 << 19
 _MOST_CHUNKS = 8
 _LINE = 64
 
@@ -115,7 +117,8 @@ def plan_recurrent(
     mode, hidden, batch, size = structure.mode, sizes.hidden, sizes.batch, pieces.storage_size
     wide = GATES[mode] * hidden
     flops = 2 * sizes.rows * wide * hidden
-    wanted = max(1, min(_MOST_CHUNKS, batch // _CHUNK_ROWS, int(flops / _CHUNK_FLOPS)))
+    fewest = _CHUNK_ROWS if wide * hidden * size <= _LARGE_BYTES else _CHUNK_ROWS_OF_LARGE
+    wanted = max(1, min(_MOST_CHUNKS, batch // fewest, int(flops / _CHUNK_FLOPS)))
     per_chunk = math.ceil(batch / wanted)
     chunks = math.ceil(batch / per_chunk)
     depth, columns = (wide, hidden) if structure.backward else (hidden, wide)

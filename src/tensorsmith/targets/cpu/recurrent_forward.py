@@ -32,7 +32,7 @@ class _Forward(Layer):
         super().__init__(structure, pieces, name, launch_words(structure), WORDS)
 
     def build(self) -> Function:
-        f, w, size = self.f, self.w, self.size
+        f, w = self.f, self.w
         gates = GATES[self.mode]
         wide = f.mul(w["hidden"], gates)
         hidden = self.state_rows("hidden", w["hidden_row"], self.result("hidden"))
@@ -56,46 +56,64 @@ class _Forward(Layer):
                 )  # fmt: skip
 
             self.each_row(rows, one)
-        assert size == self.dtype.itemsize
         return f
 
     def _row(self, gates: str, p: str, hidden: str, cell: str, states: str, cells: str, parts: str) -> None:
-        """The cell on one row, in vectors."""
-        keep = self.structure.keep
+        """The cell on one row, in vectors.
 
-        def step(column: Value, mask: str | None) -> list[str]:
-            a = [self.read(gates, k, column, mask) for k in range(GATES[self.mode])]
-            b = [self.read(p, k, column, mask) for k in range(GATES[self.mode])]
-            if self.structure.bias:
-                b = [self.plus(x, self.read(self.at["bias"], k, column, mask)) for k, x in enumerate(b)]
-            kept: list[str] = []
-            if self.mode == "lstm":
-                i, forget, g, o = (self.plus(x, y) for x, y in zip(a, b))
-                i, forget = self.apply(Fn.SIGMOID, i), self.apply(Fn.SIGMOID, forget)
-                g, o = self.apply(Fn.TANH, g), self.apply(Fn.SIGMOID, o)
-                new = self.plus(self.times(forget, self.read(cell, 0, column, mask)), self.times(i, g))
-                state = self.times(o, self.apply(Fn.TANH, new))
-                self.write(new, cell, 0, column, mask)
-                if keep:
-                    self.write(new, cells, 0, column, mask)
-                kept = [i, forget, g, o]
-            elif self.mode == "gru":
-                reset = self.apply(Fn.SIGMOID, self.plus(a[0], b[0]))
-                stay = self.apply(Fn.SIGMOID, self.plus(a[1], b[1]))
-                new = self.apply(Fn.TANH, self.plus(a[2], self.times(reset, b[2])))
-                old = self.read(hidden, 0, column, mask)
-                state = self.plus(new, self.times(stay, self.op("fsub", old, new)))
-                kept = [reset, stay, new, b[2]]
-            else:
-                state = self.apply(Fn.TANH if self.mode == "rnn_tanh" else Fn.RELU, self.plus(a[0], b[0]))
+        Gates first, one after the other: so many short loops run at the speed of the arithmetic, one long one at that of its
+        chain of dependent steps.
+        """
+        keep, lstm = self.structure.keep, self.mode == "lstm"
+
+        def total(number: int, column: Value, mask: str | None) -> str:
+            """A column of p + b of block `number`."""
+            value = self.read(p, number, column, mask)
+            return self.plus(value, self.read(self.at["bias"], number, column, mask)) if self.structure.bias else value
+
+        def gate(fn: Fn, number: int, blocks: int) -> None:
+            """Some blocks through their function: into what is kept, or over p."""
+
+            def step(column: Value, mask: str | None) -> list[str]:
+                value = self.apply(fn, self.plus(self.read(gates, number, column, mask), total(number, column, mask)))
+                self.write(value, parts if keep else p, number, column, mask)
+                return []
+
+            self.along(self.f.mul(self.w["hidden"], blocks), [], step)
+
+        def of_lstm(column: Value, mask: str | None) -> list[str]:
+            i, forget, g, o = (self.read(parts if keep else p, k, column, mask) for k in range(4))
+            new = self.plus(self.times(forget, self.read(cell, 0, column, mask)), self.times(i, g))
+            self.write(new, cell, 0, column, mask)
+            if keep:
+                self.write(new, cells, 0, column, mask)
+            return finish(self.times(o, self.apply(Fn.TANH, new)), column, mask)
+
+        def of_gru(column: Value, mask: str | None) -> list[str]:
+            reset, stay = (self.read(parts if keep else p, k, column, mask) for k in range(2))
+            of_state = total(2, column, mask)
+            new = self.apply(Fn.TANH, self.plus(self.read(gates, 2, column, mask), self.times(reset, of_state)))
+            if keep:
+                self.write(new, parts, 2, column, mask)
+                self.write(of_state, parts, 3, column, mask)
+            old = self.read(hidden, 0, column, mask)
+            return finish(self.plus(new, self.times(stay, self.op("fsub", old, new))), column, mask)
+
+        def of_rnn(column: Value, mask: str | None) -> list[str]:
+            value = self.plus(self.read(gates, 0, column, mask), total(0, column, mask))
+            return finish(self.apply(Fn.TANH if self.mode == "rnn_tanh" else Fn.RELU, value), column, mask)
+
+        def finish(state: str, column: Value, mask: str | None) -> list[str]:
             self.write(state, hidden, 0, column, mask)
             self.write(state, states, 0, column, mask)
-            if keep:
-                for k, part in enumerate(kept):
-                    self.write(part, parts, k, column, mask)
             return []
 
-        self.along(self.w["hidden"], [], step)
+        if lstm or self.mode == "gru":
+            gate(Fn.SIGMOID, 0, 2)
+        if lstm:
+            gate(Fn.TANH, 2, 1)
+            gate(Fn.SIGMOID, 3, 1)
+        self.along(self.w["hidden"], [], {"lstm": of_lstm, "gru": of_gru}.get(self.mode, of_rnn))
 
 
 def build(structure: RecurrentStructure, pieces: Kernels, name: str) -> Function:

@@ -29,7 +29,7 @@ _PRODUCT = (
 
 @dataclass(frozen=True)
 class RecurrentStructure:
-    """What a compiled kernel depends on. keep: what the gradient reads is stored; bias: of a GRU, one of the product."""
+    """What a compiled kernel depends on. keep: what the gradient reads is stored; bias: of the product."""
 
     dtype: DType
     mode: str
