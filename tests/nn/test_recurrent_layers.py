@@ -241,3 +241,49 @@ def test_empty_batches():
     for name in ("RNN", "GRU", "LSTM"):
         result, _ = getattr(ts.nn, name)(3, 4)(ts.ones(2, 0, 3))
         assert result.shape == (2, 0, 4)
+
+
+@pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
+def test_float32_layers_of_real_sizes(name):
+    """One and two layers, both directions and several chunks of the batch, as close to float64 as rounding allows."""
+    theirs, ours = matched(name, 24, 72, num_layers=2, bidirectional=True)
+    ours.float()
+    x = rng.standard_normal((7, 19, 24))
+    found = ours(ts.tensor(x, dtype=ts.float32).requires_grad_())[0]
+    expected = theirs(torch.tensor(x))[0]
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), atol=1e-6)
+    found.sum().backward()
+    expected.sum().backward()
+    for a, b in zip(ours.parameters(), theirs.parameters()):
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), atol=2e-6 * float(b.grad.abs().max()) + 1e-5)
+
+
+@pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
+def test_transforms_of_layers(name):
+    """vmap, forward mode and gradients in a transform are those of the layer itself."""
+    layer = getattr(ts.nn, name)(2, 3, dtype=ts.float64)
+    x, v = (ts.tensor(rng.standard_normal((4, 5, 2, 2))) for _ in range(2))
+    each = ts.stack([layer(one)[0] for one in x])
+    np.testing.assert_allclose(ts.vmap(lambda one: layer(one)[0])(x).detach().numpy(), each.detach().numpy(), rtol=1e-12)
+
+    def loss(one):
+        return layer(one)[0].cos().sum()
+
+    leaf = x[0].clone().requires_grad_()
+    loss(leaf).backward()
+    np.testing.assert_allclose(ts.func.grad(loss)(x[0]).detach().numpy(), leaf.grad.numpy(), rtol=1e-10)
+    _, tangent = ts.func.jvp(loss, (x[0],), (v[0],))
+    np.testing.assert_allclose(float(tangent), float((leaf.grad * v[0]).sum()), rtol=1e-10)
+    weights = {key: ts.stack([value, 2 * value]) for key, value in layer.state_dict().items()}
+    found = ts.vmap(lambda state: ts.func.functional_call(layer, state, (x[0],))[0])(weights)
+    for k in range(2):
+        expected = ts.func.functional_call(layer, {key: value[k] for key, value in weights.items()}, (x[0],))[0]
+        np.testing.assert_allclose(found[k].detach().numpy(), expected.detach().numpy(), rtol=1e-12)
+
+
+def test_a_result_does_not_hold_what_the_gradient_keeps():
+    layer = ts.nn.LSTM(2, 3)
+    out, (h, c) = layer(ts.ones(5, 2, 2))
+    assert [x.storage.nbytes for x in (out, h, c)] == [4 * x.numel() for x in (out, h, c)]
+    h.zero_()
+    out.sum().backward()  # nor is it what is kept

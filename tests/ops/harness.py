@@ -323,6 +323,21 @@ SAMPLES: dict[str, list[Sample]] = {
             ("rnn_tanh_step", 1, 1), ("rnn_relu_step", 1, 1), ("gru_step", 3, 1), ("lstm_step", 4, 2),
         )
     },
+    **{
+        f"{mode}_layer": [
+            Sample(
+                (
+                    Data(shape, -0.9), *[Data((*one, 3, 2), -0.9)] * states, Data((gates * 2, 2), -0.9),
+                    Data((gates * 2, 2), -0.9), *[Data((gates * 2,))] * biases,
+                ),
+                {"runs": runs, "reverse": reverse, "keep": keep},
+            )
+            for shape, one, biases, runs, reverse, keep in (
+                ((3, 3, 2), (1,), 2, ((3, 3),), False, True), ((5, 2), (), 0, ((1, 3), (1, 2)), True, False),
+            )
+        ]
+        for mode, gates, states in (("rnn_tanh", 1, 1), ("rnn_relu", 1, 1), ("gru", 3, 1), ("lstm", 4, 2))
+    },
     "attention_weights": [
         Sample((MATRIX,), {"causal": False}), Sample((Data((2, 3, 4)),), {"causal": True}),
         Sample((MATRIX, Data((3, 4))), {"causal": False}),

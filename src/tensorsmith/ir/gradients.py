@@ -215,7 +215,11 @@ def _attention_gradient(node: Node, output: Node, grad: Node) -> Sequence[Node |
 
 
 def _recurrent(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
-    return recurrent.pulled(node, grad)
+    return recurrent.pulled(node, output, grad)
+
+
+def _recurrent_gradient(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return recurrent.pulled_gradient(node, grad)
 
 
 def _take(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
@@ -276,7 +280,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.ATTENTION: _attention,
     Primitive.ATTENTION_GRADIENT: _attention_gradient,
     Primitive.RECURRENT: _recurrent,
-    Primitive.RECURRENT_GRADIENT: _recurrent,
+    Primitive.RECURRENT_GRADIENT: _recurrent_gradient,
     Primitive.CONV: _conv,
     Primitive.TAKE: _take,
     Primitive.PUT: _put,

@@ -1,7 +1,8 @@
 """A recurrent layer over a sequence as two primitives: what they mean, and what follows from it.
 
     RECURRENT(a, h [, c], w [, b])                      h = cell(a[t], h), for every step t
-    RECURRENT_GRADIENT(gs, gh [, gc], kept, h [, c], w)  the gradient of the first, step by step in the opposite order
+    RECURRENT_GRADIENT(gs, gh [, gc], kept, h [, c], w [, gk])
+                                                        the gradient of the first, step by step in the opposite order
 
 a (rows, G H) is W_ih x + b_ih of all steps, packed: the rows of one step after those of another, and of every step the elements
 of the batch that still have it, the longest first. `runs` says how many: (steps, elements) for each stretch of equal steps; a
@@ -13,8 +14,9 @@ p = W_hh h + b, by `mode`:
     gru                  r, z, n of a and of p:  r, z = sigmoid(a + p);  n = tanh(a_n + r p_n);  h' = n + z (h - n)
 
 `reverse`: from the last step to the first. The value of either is one flat vector, its results one after the other:
-`RESULTS` and `GRADIENTS` name them. With `keep`, RECURRENT also gives what its gradient reads: of an LSTM c after every step
-and the four gates, of a GRU r, z, n and p_n.
+`results` and `gradients` name them. With `keep`, RECURRENT also gives what its gradient reads: of an LSTM c after every step
+and the four gates, of a GRU r, z, n and p_n. gk is a gradient of all that, where it has one of its own because a gradient is
+differentiated.
 
 On the CPU each is one kernel. Second derivatives and tangents are compositions of other primitives, step by step.
 """
@@ -42,7 +44,7 @@ class Step(NamedTuple):
     elements there is one (the others start there)."""
 
     at: int
-    count: int
+    rows: int
     before: int
     linked: int
 
@@ -112,6 +114,7 @@ def check(op: Primitive, inputs: Sequence[Node], attrs: dict[str, Any]) -> tuple
     if gradient:
         kept = flat_size(results(mode, True, rows, batch, hidden))
         expected: list[tuple[int, ...]] = [(rows, hidden), *[state] * count, (kept,), *[state] * count, w]
+        expected += [(kept,)] * (len(inputs) > len(expected))
         given = gradients(mode, rows, batch, hidden)
     else:
         expected = [(rows, gates * hidden), *[state] * count, w]
@@ -145,7 +148,7 @@ def previous_states(states: Node, first: Node, runs: Runs, reverse: bool) -> Nod
     pieces: list[tuple[Node, int, int]] = []  # value, start and length: neighbours are joined
     for step in order:
         for source, start, length in (
-            (states, step.before, step.linked), (first, step.linked, step.count - step.linked),
+            (states, step.before, step.linked), (first, step.linked, step.rows - step.linked),
         ):  # fmt: skip
             if not length:
                 continue
@@ -161,25 +164,23 @@ def gradient(
 ) -> list[Node]:
     """Gradients of a, h (and c), w and of a bias of p, from those of all states, of the last h (and c).
 
-    flat: the value with what is kept; operands: a, h, (c,) w (and b); of_kept: a gradient of the flat value, where it has one
-    of its own (it is differentiated for the second time).
+    flat: the value with what is kept; operands: a, h, (c,) w (and b); of_kept: a gradient of the whole flat value, where it
+    has one of its own.
     """
     count = states_of(mode)
     state, w = operands[1 : 1 + count], operands[1 + count]
-    rows = operands[0].shape[0]
+    shapes = results(mode, True, operands[0].shape[0], *state[0].shape)
     if of_kept is not None:
-        node = recurrent(operands, mode, runs, reverse, True)
-        whole = _joined(grads)
-        found = pulled(node, of_kept + build.pad(whole, (0,), (flat.numel - whole.numel,)))
-        parts = [build.full(x.graph, x.shape, 0, x.dtype) if y is None else y for x, y in zip(operands, found)]
-        return parts if len(parts) > 2 + count else [*parts, build.reduce(parts[0], "sum", (0,))]
+        own = parts_of(of_kept, shapes)
+        grads = [x + y for x, y in zip(grads, (own[name] for name in ("states", "hidden", "cell") if name in own))]
+    kept = () if of_kept is None or not KEPT[mode] else (of_kept,)
     given = flat.graph.add(
-        Primitive.RECURRENT_GRADIENT, (*grads, flat, *state, w), mode=mode, runs=runs, reverse=reverse
+        Primitive.RECURRENT_GRADIENT, (*grads, flat, *state, w, *kept), mode=mode, runs=runs, reverse=reverse
     )
     named = parts_of(given, shapes_of(given))
-    states = parts_of(flat, results(mode, True, rows, *state[0].shape))["states"]
     product = named.get("product", named["gates"])
-    to_w = build.matmul(build.permute(product, (1, 0)), previous_states(states, state[0], runs, reverse))
+    before = previous_states(parts_of(flat, shapes)["states"], state[0], runs, reverse)
+    to_w = build.matmul(build.permute(product, (1, 0)), before)
     ends = [named["hidden"], *([named["cell"]] if mode == "lstm" else [])]
     return [named["gates"], *ends, to_w, build.reduce(product, "sum", (0,))]
 
@@ -253,9 +254,9 @@ def _composed_gradient(node: Node, operands: Sequence[Node]) -> Node:
     mode = node.attrs["mode"]
     count = states_of(mode)
     grads, carried, flat = operands[0], list(operands[1 : 1 + count]), operands[1 + count]
-    first, w = operands[2 + count : 2 + 2 * count], operands[-1]
-    batch, hidden = first[0].shape
-    kept = parts_of(flat, results(mode, True, grads.shape[0], batch, hidden))
+    first, w, given = operands[2 + count : 2 + 2 * count], operands[2 + 2 * count], operands[3 + 2 * count :]
+    shapes = results(mode, True, grads.shape[0], *first[0].shape)
+    kept, of_kept = parts_of(flat, shapes), parts_of(given[0], shapes) if given else {}
     to_gates: dict[int, Node] = {}
     to_product: dict[int, Node] = {}
     for at, rows, before, linked in reversed(steps(node.attrs["runs"], node.attrs["reverse"])):
@@ -265,25 +266,33 @@ def _composed_gradient(node: Node, operands: Sequence[Node]) -> Node:
             parts = [_rows(kept[name], before, linked)] if linked else []
             return build.concat([*parts, _rows(initial, linked, rows - linked)], 0) if linked < rows else parts[0]
 
+        def own(name: str, number: int, value: Node, at: int = at, rows: int = rows) -> Node:
+            """A value's gradient with the one that a kept part has of its own."""
+            if not of_kept:
+                return value
+            part = _rows(of_kept[name], at, rows)
+            return value + (part if name == "cells" else _blocks(part, KEPT[mode])[number])
+
         grad = _rows(grads, at, rows) + _rows(carried[0], 0, rows)
         now = [_rows(kept[name], at, rows) for name in ("states", "cells", "parts") if name in kept]
         rest: Node | None = None
         if mode == "lstm":
             i, forget, g, o = _blocks(now[2], 4)
             t = f.tanh(now[1])
-            change = _rows(carried[1], 0, rows) + grad * o * (1.0 - t * t)
+            change = own("cells", 0, _rows(carried[1], 0, rows)) + grad * o * (1.0 - t * t)
             found = [
-                change * g * i * (1.0 - i), change * old("cells", first[1]) * forget * (1.0 - forget),
-                change * i * (1.0 - g * g), grad * t * o * (1.0 - o),
+                own("parts", 0, change * g) * i * (1.0 - i),
+                own("parts", 1, change * old("cells", first[1])) * forget * (1.0 - forget),
+                own("parts", 2, change * i) * (1.0 - g * g), own("parts", 3, grad * t) * o * (1.0 - o),
             ]  # fmt: skip
             carried[1] = _with_rows(carried[1], change * forget)
         elif mode == "gru":
             reset, keep, new, p_n = _blocks(now[1], 4)
-            to_new = grad * (1.0 - keep) * (1.0 - new * new)
-            to_keep = grad * (old("states", first[0]) - new) * keep * (1.0 - keep)
-            found = [to_new * p_n * reset * (1.0 - reset), to_keep, to_new]
+            to_new = own("parts", 2, grad * (1.0 - keep)) * (1.0 - new * new)
+            to_keep = own("parts", 1, grad * (old("states", first[0]) - new)) * keep * (1.0 - keep)
+            found = [own("parts", 0, to_new * p_n) * reset * (1.0 - reset), to_keep, to_new]
             rest = grad * keep
-            to_product[at] = build.concat([*found[:2], to_new * reset], 1)
+            to_product[at] = build.concat([*found[:2], own("parts", 3, to_new * reset)], 1)
         elif mode == "rnn_tanh":
             found = [grad * (1.0 - now[0] * now[0])]
         else:
@@ -302,8 +311,23 @@ def composition(node: Node) -> Graph:
     return whole
 
 
-def pulled(node: Node, grad: Node) -> list[Node | None]:
-    """The gradient rule of both primitives: that of the composition."""
+def pulled(node: Node, output: Node, grad: Node) -> list[Node | None]:
+    """The gradient rule of RECURRENT."""
+    mode, runs, reverse = (node.attrs[name] for name in ("mode", "runs", "reverse"))
+    parts = parts_of(grad, shapes_of(node))
+    grads = [parts[name] for name in ("states", "hidden", "cell") if name in parts]
+    flat, of_kept = output, None
+    if not node.attrs["keep"]:
+        flat = recurrent(node.inputs, mode, runs, reverse, True)
+    elif KEPT[mode]:
+        start = flat_size(results(mode, False, node.inputs[0].shape[0], *node.inputs[1].shape))
+        of_kept = build.pad(build.slice_(grad, 0, start, grad.numel - start), (start,), (0,))  # the others are given apart
+    found = gradient(flat, node.inputs, grads, of_kept, mode, runs, reverse)
+    return list(found[: len(node.inputs)])
+
+
+def pulled_gradient(node: Node, grad: Node) -> list[Node | None]:
+    """The gradient rule of RECURRENT_GRADIENT: that of the composition."""
     from tensorsmith.ir.vjp import vjp  # which is written with the table of rules
 
     derived = vjp(composition(node), (True,) * len(node.inputs))
@@ -322,7 +346,7 @@ def batched(node: Node, operands: Sequence[Node], which: Sequence[bool], extent:
     mode, runs = node.attrs["mode"], node.attrs["runs"]
     gradient = node.op is Primitive.RECURRENT_GRADIENT
     count = states_of(mode)
-    weights = [len(operands) - 1] if gradient else range(1 + count, len(operands))
+    weights = [2 + 2 * count] if gradient else range(1 + count, len(operands))
     if any(which[k] for k in weights):
         found = []
         for example in range(extent):
@@ -343,7 +367,7 @@ def batched(node: Node, operands: Sequence[Node], which: Sequence[bool], extent:
             together.append(x)
             continue
         x = x if flag else build.broadcast_to(build.reshape(x, (1, *x.shape)), (extent, *x.shape))
-        if gradient and k == 1 + count:
+        if gradient and k in (1 + count, 3 + 2 * count):  # flat values
             parts, start = [], 0
             for shape in results(mode, True, rows, batch, hidden).values():
                 part = build.slice_(x, 1, start, math.prod(shape))

@@ -11,7 +11,7 @@ to be worth packing the weights for, run one operator a step (`recurrent_cells.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any

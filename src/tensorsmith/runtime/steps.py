@@ -529,8 +529,10 @@ def _recurrent(fusion: Fusion, group: Group) -> list[Request]:
     from tensorsmith.targets.cpu import recurrent, recurrent_backward, recurrent_forward
 
     mode, backward = anchor.attrs["mode"], anchor.op is Primitive.RECURRENT_GRADIENT
-    bias = not backward and len(anchor.inputs) > 2 + states_of(mode)
-    structure = recurrent.RecurrentStructure(anchor.dtype, mode, backward, anchor.attrs.get("keep", True), bias)
+    one_more = len(anchor.inputs) > (3 + 2 * states_of(mode) if backward else 2 + states_of(mode))
+    structure = recurrent.RecurrentStructure(
+        anchor.dtype, mode, backward, anchor.attrs.get("keep", True), one_more and not backward, one_more and backward
+    )
     names = (recurrent_backward if backward else recurrent_forward).launch_words(structure)
     located = {name: fusion.locate(operand) for name, operand in zip(names, anchor.inputs)}
     for (_, seen), operand in zip(located.values(), anchor.inputs):

@@ -18,14 +18,14 @@ MODES = list(GATES)
 
 
 def primitive(mode, runs, reverse, hidden, dtype, gradient, keep=True, bias=False):
-    """A graph of the primitive alone."""
+    """A graph of the primitive alone. bias: with its last operand."""
     graph = Graph()
     rows, batch = sum(length * count for length, count in runs), runs[0][1]
     wide, state = GATES[mode] * hidden, [(batch, hidden)] * states_of(mode)
     attrs = {"mode": mode, "runs": runs, "reverse": reverse}
     if gradient:
         kept = flat_size(results(mode, True, rows, batch, hidden))
-        shapes = [(rows, hidden), *state, (kept,), *state, (wide, hidden)]
+        shapes = [(rows, hidden), *state, (kept,), *state, (wide, hidden), *([(kept,)] if bias else [])]
         op = Primitive.RECURRENT_GRADIENT
     else:
         shapes = [(rows, wide), *state, (wide, hidden), *([(wide,)] if bias else [])]

@@ -27,7 +27,7 @@ def launch_words(structure: RecurrentStructure) -> tuple[str, ...]:
     lstm = structure.mode == "lstm"
     return (
         "grad", "grad_hidden", *(("grad_cell",) if lstm else ()), "kept", "hidden", *(("cell",) if lstm else ()), "w",
-        "result", "workspace",
+        *(("grad_kept",) if structure.grad_kept else ()), "result", "workspace",
     )  # fmt: skip
 
 
@@ -46,13 +46,13 @@ class _Backward(Layer):
         gates = self.result("gates")
         product = self.result("product") if gru else gates
         states, cells, parts = (f.offset(self.at["kept"], w[f"kept_{name}"]) for name in ("states", "cells", "parts"))
-        with self.steps(True) as (rows, at, before, linked):
-            first, before = f.add(at, self.start), f.add(before, self.start)
-            linked = f.sub(linked, self.start)
+        with self.steps(True) as (rows, at, before, have):
+            first, last = f.add(at, self.start), f.add(before, self.start)
+            linked = f.sub(have, self.start)
 
-            def one(row: Value, first: Value = first, before: Value = before, linked: Value = linked) -> None:
+            def one(row: Value, first: Value = first, last: Value = last, linked: Value = linked) -> None:
                 number = f.add(first, row)
-                along, here, there = f.mul(row, self.row), f.mul(number, self.row), f.mul(f.add(before, row), self.row)
+                along, here, there = f.mul(row, self.row), f.mul(number, self.row), f.mul(f.add(last, row), self.row)
                 old = ""
                 if lstm or gru:  # the value before the step: of the step before it, or the first
                     values, initial, stride = (cells, "cell", w["cell_row"]) if lstm else (states, "hidden", w["hidden_row"])
@@ -63,6 +63,7 @@ class _Backward(Layer):
                     f.offset(dc, along) if dc else "", f.offset(states, here), f.offset(cells, here),
                     f.offset(parts, f.mul(number, f.mul(self.row, KEPT[self.mode]))), old,
                     f.offset(gates, f.mul(number, wide)), f.offset(product, f.mul(number, wide)),
+                    f.mul(number, self.row),
                 )  # fmt: skip
 
             self.each_row(rows, one)
@@ -72,33 +73,47 @@ class _Backward(Layer):
         return f
 
     def _row(
-        self, grad: str, dh: str, dc: str, states: str, cells: str, parts: str, old: str, gates: str, product: str
-    ) -> None:
+        self, grad: str, dh: str, dc: str, states: str, cells: str, parts: str, old: str, gates: str, product: str,
+        here: Value,
+    ) -> None:  # fmt: skip
         """The gradient of the cell on one row, in vectors."""
 
+        own_cells = own_parts = ""
+        if self.structure.grad_kept:
+            given = self.at["grad_kept"]
+            own_cells = self.f.offset(self.f.offset(given, self.w["kept_cells"]), here)
+            own_parts = self.f.offset(self.f.offset(given, self.w["kept_parts"]), self.f.mul(here, KEPT[self.mode]))
+
         def step(column: Value, mask: str | None) -> list[str]:
+            def own(number: int, value: str, place: str = own_parts) -> str:
+                """A value's gradient with the one that a kept part has of its own."""
+                return self.plus(value, self.read(place, number, column, mask)) if place else value
+
             given = self.plus(self.read(grad, 0, column, mask), self.read(dh, 0, column, mask))
             kept = [self.read(parts, k, column, mask) for k in range(KEPT[self.mode])]
             if self.mode == "lstm":
                 i, forget, g, o = kept
                 t = self.apply(Fn.TANH, self.read(cells, 0, column, mask))
                 change = self.plus(self.read(dc, 0, column, mask), self.times(given, o, self.rest(self.times(t, t))))
+                change = own(0, change, own_cells)
                 before = self.read(old, 0, column, mask)
                 found = [
-                    self.times(change, g, i, self.rest(i)), self.times(change, before, forget, self.rest(forget)),
-                    self.times(change, i, self.rest(self.times(g, g))), self.times(given, t, o, self.rest(o)),
+                    self.times(own(0, self.times(change, g)), i, self.rest(i)),
+                    self.times(own(1, self.times(change, before)), forget, self.rest(forget)),
+                    self.times(own(2, self.times(change, i)), self.rest(self.times(g, g))),
+                    self.times(own(3, self.times(given, t)), o, self.rest(o)),
                 ]  # fmt: skip
                 self.write(self.times(change, forget), dc, 0, column, mask)
             elif self.mode == "gru":
                 reset, stay, new, p_n = kept
-                to_new = self.times(given, self.rest(stay), self.rest(self.times(new, new)))
+                to_new = self.times(own(2, self.times(given, self.rest(stay))), self.rest(self.times(new, new)))
                 difference = self.op("fsub", self.read(old, 0, column, mask), new)
                 found = [
-                    self.times(to_new, p_n, reset, self.rest(reset)),
-                    self.times(given, difference, stay, self.rest(stay)), to_new,
+                    self.times(own(0, self.times(to_new, p_n)), reset, self.rest(reset)),
+                    self.times(own(1, self.times(given, difference)), stay, self.rest(stay)), to_new,
                 ]  # fmt: skip
                 self.write(self.times(given, stay), dh, 0, column, mask)
-                for k, part in enumerate((*found[:2], self.times(to_new, reset))):
+                for k, part in enumerate((*found[:2], own(3, self.times(to_new, reset)))):
                     self.write(part, product, k, column, mask)
             else:
                 state = self.read(states, 0, column, mask)

@@ -29,13 +29,17 @@ _PRODUCT = (
 
 @dataclass(frozen=True)
 class RecurrentStructure:
-    """What a compiled kernel depends on. keep: what the gradient reads is stored; bias: of the product."""
+    """What a compiled kernel depends on.
+
+    keep: what the gradient reads is stored; bias: of the product; grad_kept: what was kept has gradients of its own.
+    """
 
     dtype: DType
     mode: str
     backward: bool
     keep: bool = True
     bias: bool = False
+    grad_kept: bool = False
 
 
 def product_function(pieces: Kernels) -> Function:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -55,11 +55,13 @@ def _backward(node: Node, arrays: Arrays) -> dict[str, np.ndarray]:
     mode, count = node.attrs["mode"], states_of(node.attrs["mode"])
     grads, dh, flat = arrays[0], arrays[1].copy(), arrays[1 + count]
     dc = arrays[2].copy() if count == 2 else None
-    first, w = arrays[2 + count : 2 + 2 * count], arrays[-1]
-    kept, start = {}, 0
+    first, w = arrays[2 + count : 2 + 2 * count], arrays[2 + 2 * count]
+    of_kept = arrays[3 + 2 * count] if len(arrays) > 3 + 2 * count else np.zeros_like(flat)
+    kept, own, start = {}, {}, 0
     for name, shape in results(mode, True, len(grads), *dh.shape).items():
-        kept[name] = flat[start : start + shape[0] * shape[1]].reshape(shape)
-        start += shape[0] * shape[1]
+        end = start + shape[0] * shape[1]
+        kept[name], own[name] = flat[start:end].reshape(shape), of_kept[start:end].reshape(shape)
+        start = end
     found = _filled(gradients(mode, len(grads), *dh.shape), grads.dtype)
     for at, n, before, linked in reversed(steps(node.attrs["runs"], node.attrs["reverse"])):
         rows = slice(at, at + n)
@@ -69,18 +71,20 @@ def _backward(node: Node, arrays: Arrays) -> dict[str, np.ndarray]:
             i, forget, g, o = np.split(kept["parts"][rows], 4, 1)
             t = np.tanh(kept["cells"][rows])
             old = np.concatenate([kept["cells"][before : before + linked], first[1][linked:n]])
-            change = dc[:n] + grad * o * (1 - t * t)
-            parts = [change * g * i * (1 - i), change * old * forget * (1 - forget), change * i * (1 - g * g),
-                     grad * t * o * (1 - o)]  # fmt: skip
+            change = dc[:n] + grad * o * (1 - t * t) + own["cells"][rows]
+            e = np.split(own["parts"][rows], 4, 1)
+            parts = [(change * g + e[0]) * i * (1 - i), (change * old + e[1]) * forget * (1 - forget),
+                     (change * i + e[2]) * (1 - g * g), (grad * t + e[3]) * o * (1 - o)]  # fmt: skip
             dc[:n] = change * forget
             product = np.concatenate(parts, 1)
             dh[:n] = product @ w
         elif mode == "gru":
             r, z, new, p_n = np.split(kept["parts"][rows], 4, 1)
             old = np.concatenate([kept["states"][before : before + linked], first[0][linked:n]])
-            to_new = grad * (1 - z) * (1 - new * new)
-            parts = [to_new * p_n * r * (1 - r), grad * (old - new) * z * (1 - z), to_new]
-            product = np.concatenate([*parts[:2], to_new * r], 1)
+            e = np.split(own["parts"][rows], 4, 1)
+            to_new = (grad * (1 - z) + e[2]) * (1 - new * new)
+            parts = [(to_new * p_n + e[0]) * r * (1 - r), (grad * (old - new) + e[1]) * z * (1 - z), to_new]
+            product = np.concatenate([*parts[:2], to_new * r + e[3]], 1)
             found["product"][rows] = product
             dh[:n] = product @ w + grad * z
         else:
@@ -95,6 +99,5 @@ def _backward(node: Node, arrays: Arrays) -> dict[str, np.ndarray]:
 
 def recurrent(node: Node, arrays: Arrays) -> np.ndarray:
     """The flat value of either primitive."""
-    compute: Callable[[Node, Arrays], dict[str, np.ndarray]] = _backward if node.op is Primitive.RECURRENT_GRADIENT else _forward
-    found = compute(node, arrays)
+    found = (_backward if node.op is Primitive.RECURRENT_GRADIENT else _forward)(node, arrays)
     return np.concatenate([found[name].ravel() for name in shapes_of(node)])
