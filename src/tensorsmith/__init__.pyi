@@ -17,6 +17,7 @@ from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads, set
 from tensorsmith.tensor.modes import enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled
 from tensorsmith.tensor.printing import set_printoptions as set_printoptions
 from tensorsmith.tensor.tensor import Device as device, Size as Size, Tensor as Tensor
+from tensorsmith import backends as backends
 from tensorsmith import cuda as cuda
 from tensorsmith import data as data
 from tensorsmith import linalg as linalg

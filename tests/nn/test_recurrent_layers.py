@@ -105,7 +105,7 @@ def test_cells(name, bias):
     check(theirs, ours, run, X[0, 0], *(each[0] for each in state))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_any_lengths(data):
     """Packed sequences of drawn lengths and sizes, as PyTorch's."""

@@ -18,7 +18,8 @@ p = W_hh h + b, by `mode`:
 and the four gates, of a GRU r, z, n and p_n. gk is a gradient of all that, where it has one of its own because a gradient is
 differentiated.
 
-On the CPU each is one kernel. Second derivatives and tangents are compositions of other primitives, step by step.
+On the CPU each is one kernel. Second derivatives and tangents are compositions of other primitives, step by step: the first
+call plans a graph that grows with the number of steps.
 """
 
 from __future__ import annotations
