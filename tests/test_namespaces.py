@@ -18,7 +18,7 @@ MISSING: dict[str, set[str]] = {
     "nn.utils.parametrize": set(),
     "nn.utils.parametrizations": set(),
     "nn.utils.prune": set(),
-    "optim": {"Adafactor", "Muon", "swap_in_optimizer_params_and_state"},
+    "optim": {"swap_in_optimizer_params_and_state"},
     "optim.lr_scheduler": set(),
     "optim.swa_utils": set(),
 }

@@ -20,7 +20,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"conv_tbc", "use ts.nn.functional.conv1d of the input with its axes exchanged"),
     (r".*grouped_mm|scaled_mm", "products of scaled 8-bit numbers and of groups of matrices are not implemented so far"),
     (r"(Distributed)?DataParallel", CPU_ONLY),
-    (r"Adafactor|Muon", "this optimiser is not implemented so far; AdamW and Lion are"),
     (r"inv|inverse|det|logdet|slogdet|solve|lstsq|eig.*|svd.*|qr|cholesky.*|lu.*|pinv|matrix_.+",
      "this part of linear algebra is not implemented so far; tensor.numpy() and numpy.linalg share its memory"),
 )  # fmt: skip
