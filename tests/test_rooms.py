@@ -10,7 +10,7 @@ import pytest
 
 ROOMS = (
     "scalar", "core", "ir", "passes", "kernels", "targets", "runtime", "tensor", "autograd", "eager", "ops", "compile",
-    "func", "nn", "utils", "optim", "data", "models", "onnx", "engine", "custom", "interop", "distributed", "serve", "app",
+    "func", "nn", "optim", "data", "utils", "models", "onnx", "engine", "custom", "interop", "distributed", "serve", "app",
     "cli", "minitorch",
 )  # fmt: skip
 

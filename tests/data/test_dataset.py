@@ -263,3 +263,10 @@ def test_shares_of_several_processes(size, drop_last):
         assert seen <= set(range(size)) and (drop_last or len(seen) == size)
     with pytest.raises(ValueError, match="Invalid rank 3"):
         data.DistributedSampler(range(3), 3, 3)
+
+
+def test_pytorchs_address_of_data():
+    from tensorsmith.utils import data as address
+
+    assert address.__all__ and all(getattr(address, name) is getattr(data, name) for name in address.__all__)
+    assert set(address.__all__) <= set(torch.utils.data.__all__)

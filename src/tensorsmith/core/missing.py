@@ -9,7 +9,6 @@ CPU_ONLY = "tensors live on the CPU only so far"
 
 # The first pattern that matches the whole name decides.
 _REASONS: tuple[tuple[str, str], ...] = (
-    (r"utils", "Dataset, DataLoader, random_split and their kin are in ts.data"),
     (r"mps|xpu|Stream", CPU_ONLY),
     (r"(Float|Double|Half|BFloat16|Long|Int|Short|Char|Byte|Bool)Tensor", "use ts.tensor(data, dtype=...)"),
     (r"autocast|amp|GradScaler", "mixed precision is not implemented so far; model.half() and model.bfloat16() are"),
