@@ -1,4 +1,4 @@
-"""Attention in several heads."""
+"""Attention in several heads, and PyTorch's address of what chooses the way of attention."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.nn import functional as F, init
 from tensorsmith.nn.linear import Linear, new_parameter
 from tensorsmith.nn.module import Module
+from tensorsmith.ops.attention_backends import SDPBackend as SDPBackend, sdpa_kernel as sdpa_kernel
 from tensorsmith.ops.multi_head_attention import added_mask
 from tensorsmith.tensor.tensor import Tensor
 

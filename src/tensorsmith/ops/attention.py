@@ -15,6 +15,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.attention import attention, gradient
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.attention_backends import takes_one_kernel
 from tensorsmith.ops.dropout import dropout
 from tensorsmith.ops.joining import repeat_interleave
 from tensorsmith.ops.matmul import matmul
@@ -162,7 +163,8 @@ def scaled_dot_product_attention(
             key, value = (repeat_interleave(t, heads[0] // n, -3) for t, n in ((key, heads[1]), (value, heads[2])))
     width = query.layout.shape[-1]
     factor = scale if scale is not None else 1.0 / math.sqrt(width) if width else 1.0
-    if not dropout_p and query.numel() and key.numel() and value.numel() and _fits(query, key, value, attn_mask):
+    filled = query.numel() and key.numel() and value.numel()
+    if takes_one_kernel(bool(not dropout_p and filled and _fits(query, key, value, attn_mask))):
         given = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
         strides = query.layout.strides
         beside = query.ndim == 4 and strides[1] < strides[2]  # the result lies as the query does
