@@ -13,7 +13,13 @@ MISSING: dict[str, set[str]] = {
     "nn": {"Container", "DataParallel", "NLLLoss2d"},
     "nn.functional": {"conv_tbc", "grouped_mm", "native_channel_shuffle", "scaled_grouped_mm", "scaled_mm"},
     "nn.init": set(),
-    "nn.utils": {"convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format", "stateless"},
+    "nn.attention": {
+        "WARN_FOR_UNFUSED_KERNELS", "activate_flash_attention_impl", "current_flash_attention_impl",
+        "list_flash_attention_impls", "register_flash_attention_impl", "restore_flash_attention_impl",
+        "can_use_efficient_attention", "can_use_flash_attention", "SDPAParams",
+    },
+    "nn.utils": set(),
+    "nn.utils.stateless": set(),
     "nn.utils.rnn": set(),
     "nn.utils.parametrize": set(),
     "nn.utils.parametrizations": set(),
@@ -21,6 +27,11 @@ MISSING: dict[str, set[str]] = {
     "optim": {"swap_in_optimizer_params_and_state"},
     "optim.lr_scheduler": set(),
     "optim.swa_utils": set(),
+    "utils.data": {  # pipes of data, which PyTorch develops no further
+        "DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe", "_DatasetKind", "argument_validation",
+        "functional_datapipe", "guaranteed_datapipes_determinism", "non_deterministic", "runtime_validation",
+        "runtime_validation_disabled",
+    },
 }
 # What PyTorch's modules import for their own use, and types of arguments of functions that are not here.
 IMPORTED = {
@@ -29,7 +40,7 @@ IMPORTED = {
     "Container_", "PackedSequence_", "bind", "copy_method_params", "factory_kwargs", "Size", "OpaqueBase", "Enum", "auto",
     "contextmanager", "deepcopy", "cast", "overload", "handle_torch_function", "has_torch_function",
     "has_torch_function_unary", "has_torch_function_variadic", "boolean_dispatch", "get_swap_module_params_on_conversion",
-    "is_opaque_reference_type", "is_traceable_wrapper_subclass",
+    "NamedMemberAccessor", "is_opaque_reference_type", "is_traceable_wrapper_subclass",
 }  # fmt: skip
 
 

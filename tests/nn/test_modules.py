@@ -242,3 +242,27 @@ def test_parameter_shares_memory_and_results_are_plain():
     assert not ts.nn.Parameter(ts.ones(1), requires_grad=False).requires_grad
     with pytest.raises(TypeError, match="must be a Tensor"):
         ts.nn.Parameter([1.0])
+
+
+def test_weights_of_convolutions_change_their_memory_format():
+    for lib in (ts, torch):
+        utils = lib.nn.utils
+        model = lib.nn.Sequential(lib.nn.Conv2d(4, 6, 3), lib.nn.Sequential(lib.nn.ConvTranspose2d(6, 4, 2)))
+        x, before = lib.ones(2, 4, 5, 5), [model[0].weight.detach().clone(), model[1][0].weight.detach().clone()]
+        assert utils.convert_conv2d_weight_memory_format(model, lib.channels_last) is model
+        for layer, values in zip((model[0], model[1][0]), before):
+            assert layer.weight.is_contiguous(memory_format=lib.channels_last) and not layer.weight.is_contiguous()
+            assert layer.weight.requires_grad and bool((layer.weight == values).all())
+        assert model(x).is_contiguous(memory_format=lib.channels_last)
+        volumes = lib.nn.Sequential(lib.nn.Conv3d(2, 2, 2), lib.nn.Conv2d(3, 4, 3))
+        utils.convert_conv3d_weight_memory_format(volumes, lib.channels_last_3d)
+        assert volumes[0].weight.is_contiguous(memory_format=lib.channels_last_3d) and volumes[1].weight.is_contiguous()
+
+
+def test_the_older_address_of_functional_call():
+    from tensorsmith.nn.utils.stateless import functional_call
+
+    assert functional_call is ts.func.functional_call
+    layer = ts.nn.Linear(2, 1)
+    found = functional_call(layer, {"weight": ts.ones(1, 2), "bias": ts.zeros(1)}, (ts.ones(1, 2),))
+    assert found.item() == 2.0

@@ -5,6 +5,7 @@ import typing as _typing
 from types import ModuleType as _ModuleType
 
 from tensorsmith.core.missing import missing as _missing
+from tensorsmith.func import functional_call as _functional_call
 from tensorsmith.nn import (
     functional as functional,
     init as init,
@@ -63,6 +64,8 @@ from tensorsmith.nn.convolution import (
     ConvTranspose1d,
     ConvTranspose2d,
     ConvTranspose3d,
+    convert_conv2d_weight_memory_format,
+    convert_conv3d_weight_memory_format,
 )  # fmt: skip
 from tensorsmith.nn.distances import CosineSimilarity, PairwiseDistance
 from tensorsmith.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
@@ -192,9 +195,10 @@ from tensorsmith.nn.weight_hooks import remove_spectral_norm, remove_weight_norm
 # PyTorch's `nn.utils` as a namespace: what is in it lives in files named after what they hold.
 utils = _ModuleType("tensorsmith.nn.utils", "Functions on the parameters of models and their gradients.")
 for _function in (
-    clip_grad_norm, clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, fuse_conv_bn_eval, fuse_conv_bn_weights,
-    fuse_linear_bn_eval, fuse_linear_bn_weights, get_total_norm, parameters_to_vector, remove_spectral_norm,
-    remove_weight_norm, skip_init, spectral_norm, vector_to_parameters, weight_norm,
+    clip_grad_norm, clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, convert_conv2d_weight_memory_format,
+    convert_conv3d_weight_memory_format, fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval,
+    fuse_linear_bn_weights, get_total_norm, parameters_to_vector, remove_spectral_norm, remove_weight_norm, skip_init,
+    spectral_norm, vector_to_parameters, weight_norm,
 ):  # fmt: skip
     setattr(utils, _function.__name__, _function)
 _sys.modules[utils.__name__] = utils
@@ -206,7 +210,11 @@ for _entry in (
     setattr(_rnn, _entry.__name__, _entry)
 _sys.modules[_rnn.__name__] = _rnn
 utils.rnn = _rnn  # type: ignore[attr-defined]
-for _name, _module in (("parametrizations", _parametrizations), ("parametrize", _parametrize), ("prune", _prune)):
+_stateless = _ModuleType("tensorsmith.nn.utils.stateless", "The older address of `func.functional_call`.")
+_stateless.functional_call = _functional_call  # type: ignore[attr-defined]
+for _name, _module in (
+    ("parametrizations", _parametrizations), ("parametrize", _parametrize), ("prune", _prune), ("stateless", _stateless),
+):  # fmt: skip
     setattr(utils, _name, _module)
     _sys.modules[f"{utils.__name__}.{_name}"] = _module
 

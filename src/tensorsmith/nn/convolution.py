@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorsmith.core.dtypes import DType
+from tensorsmith.core.memory_format import MemoryFormat
 from tensorsmith.nn import functional as F, init
 from tensorsmith.nn.linear import new_parameter
 from tensorsmith.nn.module import Module
@@ -232,3 +233,32 @@ class ConvTranspose3d(_ConvTranspose):
 
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
+
+def _convert(module: Module, kinds: tuple[type[Module], ...], memory_format: MemoryFormat) -> Module:
+    for each in module.modules():
+        if isinstance(each, kinds):
+            each.weight.data = each.weight.detach().clone(memory_format=memory_format)
+    return module
+
+
+def convert_conv2d_weight_memory_format(module: Module, memory_format: MemoryFormat) -> Module:
+    """Lay the weights of all Conv2d and ConvTranspose2d in the module out in a memory format; the module itself is returned.
+
+    A convolution's result follows its weight, so all that follows is `channels_last` then, whatever the input is.
+
+    >>> model = ts.nn.utils.convert_conv2d_weight_memory_format(ts.nn.Conv2d(4, 4, 3), ts.channels_last)
+    >>> model(ts.ones(1, 4, 8, 8)).is_contiguous(memory_format=ts.channels_last)
+    True
+    """
+    return _convert(module, (Conv2d, ConvTranspose2d), memory_format)
+
+
+def convert_conv3d_weight_memory_format(module: Module, memory_format: MemoryFormat) -> Module:
+    """Lay the weights of all Conv3d and ConvTranspose3d out in a memory format, usually `channels_last_3d`; see above.
+
+    >>> model = ts.nn.utils.convert_conv3d_weight_memory_format(ts.nn.Conv3d(2, 2, 2), ts.channels_last_3d)
+    >>> model.weight.is_contiguous(memory_format=ts.channels_last_3d)
+    True
+    """
+    return _convert(module, (Conv3d, ConvTranspose3d), memory_format)
