@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -68,3 +70,25 @@ def test_vector_and_back():
         vector_to_parameters(ts.ones(3), params)
     with pytest.raises(TypeError, match="expected a Tensor"):
         vector_to_parameters([1.0], params)
+
+
+@pytest.mark.parametrize("norm_type", [0, -math.inf, math.inf, "inf", "-inf", 0.5, 1, 3, -1])
+def test_total_norms_of_every_order_and_of_mixed_dtypes(norm_type):
+    rng = np.random.default_rng(2)
+    arrays = [rng.standard_normal((3, 4)).astype(np.float32), rng.standard_normal(5), np.zeros(3, np.float32)]
+    arrays[0][0, 0] = 0 if norm_type == 0 else 1e-3
+    for chosen in (arrays[:1], arrays[:2], arrays if norm_type != -1 else arrays[1:2], [arrays[2]]):
+        found, expected = (lib.nn.utils.get_total_norm([lib.tensor(a) for a in chosen], norm_type) for lib in (ts, torch))
+        assert str(found.dtype).split(".")[1] == str(expected.dtype).split(".")[1]
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm_type", [0, -math.inf])
+def test_gradients_are_clipped_by_every_norm(norm_type):
+    found = []
+    for lib in (ts, torch):
+        p = lib.nn.Parameter(lib.ones(3))
+        p.grad = lib.tensor([0.5, -2.0, 3.0])
+        norm = lib.nn.utils.clip_grad_norm_([p], 0.25, norm_type=norm_type)
+        found.append([norm.item(), *p.grad.tolist()])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)

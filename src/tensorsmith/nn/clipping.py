@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,19 +21,23 @@ from tensorsmith.tensor.tensor import Tensor
 
 
 def _total_norm(*tensors: Node, norm_type: float) -> Node:
-    """The norm of all elements of all tensors together."""
+    """The norm of all elements of all tensors together; of order 0 PyTorch's: how many tensors have an element but zeros."""
+    extreme = {math.inf: "max", -math.inf: "min"}.get(norm_type)
     parts = []
     for x in tensors:
         magnitude = f.abs(build.wide(x))
-        if norm_type == float("inf"):
-            parts.append(build.reduce(magnitude, "max"))
+        if extreme is not None:
+            parts.append(build.reduce(magnitude, extreme))
+        elif norm_type == 0:
+            count = build.reduce(build.cast(f.ne(magnitude, 0), magnitude.dtype), "sum")
+            parts.append(f.minimum(count, 1))
         else:
             powers = magnitude * magnitude if norm_type == 2 else magnitude if norm_type == 1 else magnitude**norm_type
             parts.append(build.reduce(powers, "sum"))
     total = parts[0]
     for part in parts[1:]:
-        total = f.maximum(total, part) if norm_type == float("inf") else total + part
-    if norm_type not in (1, float("inf")):
+        total = total + part if extreme is None else f.maximum(total, part) if extreme == "max" else f.minimum(total, part)
+    if extreme is None and norm_type not in (0, 1):
         total = f.sqrt(total) if norm_type == 2 else total ** (1.0 / norm_type)
     return build.cast(
         total, functools.reduce(promote_types, [real_dtype(x.dtype) if x.dtype.is_complex else x.dtype for x in tensors])
@@ -52,7 +57,9 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 @no_grad()
 def get_total_norm(tensors: Sequence[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
-    """The norm of the tensors as one vector: (sum |x|^p)^(1/p), or max |x| for p = inf.
+    """The norm of the tensors as one vector: (sum |x|^p)^(1/p), max |x| for p = inf, min |x| for p = -inf.
+
+    For p = 0 it is the number of tensors that have an element other than zero, as in PyTorch, which takes norms of norms.
 
     Raises RuntimeError for a norm that is not finite, where error_if_nonfinite is set.
     """
