@@ -85,6 +85,19 @@ def test_convolutions_equal_the_definition(backend):
     np.testing.assert_allclose(out.to_numpy(), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_smaller_result_of_a_convolution_on_storages_is_its_first_part(backend):
+    """The gradient of a weight is asked for at the places of the weight."""
+    x, weight = drawn((2, 3, 5, 4), backend, 1)[0], drawn((4, 3, 2, 3), backend, 2)[0]
+    d, _ = drawn((2, 4, 5, 4), backend, 3)
+    weight.requires_grad_(True)
+    mt.conv2d(x, weight).backward(d)
+    out = mt.zeros((3, 4, 2, 3))
+    x, d = x.permute(1, 0, 2, 3), d.permute(1, 0, 2, 3)
+    mt.tensor_conv2d(*out.tuple(), out.size, *x.tuple(), *d.tuple(), False)
+    np.testing.assert_allclose(out.permute(1, 0, 2, 3).to_numpy(), weight.grad.to_numpy(), rtol=1e-12)
+
+
 def clipped(x):
     if x > 2.0:
         return 2.0

@@ -87,7 +87,11 @@ def _on_storage(name: str, dims: int, arguments: tuple[Any, ...]) -> None:
     out, _, x, weight = arguments[:3], arguments[3], arguments[4:7], arguments[7:10]
     data = [TensorData(s, tuple(map(int, shape)), tuple(map(int, strides))) for s, shape, strides in (out, x, weight)]
     _check(name, data[1].shape, data[2].shape, dims)
-    data[0].value.copy_(_convolve(data[1].value, data[2].value, bool(arguments[10])))
+    result = _convolve(data[1].value, data[2].value, bool(arguments[10]))
+    for dim, extent in enumerate(data[0].shape[2:], 2):
+        if extent < result.shape[dim]:  # the gradient of a weight is asked for at the places of the weight only
+            result = result.narrow(dim, 0, extent)
+    data[0].value.copy_(result)
 
 
 def tensor_conv1d(*arguments: Any) -> None:
