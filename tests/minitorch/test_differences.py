@@ -189,6 +189,24 @@ def test_a_wrong_gradient_is_found_at_its_line(backend):
     assert "central difference" in str(caught.value)
 
 
+class Turned(mt.Function):
+    @staticmethod
+    def forward(ctx, order, a):
+        return a.permute(*order) * 1.0
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 0.0, grad_output  # the right numbers at the wrong elements
+
+
+def test_a_gradient_at_the_wrong_elements_is_found_at_its_line():
+    weight = mt.tensor([[1.0, 20.0], [300.0, 4000.0]])
+    with pytest.raises(AssertionError) as caught:
+        mt.grad_check(lambda x: Turned.apply((1, 0), x) * weight, mt.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    line = Turned.backward.__code__.co_firstlineno
+    assert f"Turned.backward ({__file__}:{line}): input 1" in str(caught.value) and "of numbers from" in str(caught.value)
+
+
 def function(of, forward, backward):
     return type("Given", (of,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
 

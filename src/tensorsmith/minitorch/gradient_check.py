@@ -9,7 +9,7 @@ from tensorsmith.minitorch.autodiff import Context, topological_sort
 from tensorsmith.minitorch.student_line import at_method
 from tensorsmith.minitorch.tensor import Tensor
 from tensorsmith.minitorch.tensor_data import UserIndex
-from tensorsmith.minitorch.tensor_functions import zeros
+from tensorsmith.minitorch.tensor_functions import rand, zeros
 
 TOLERANCE = 1e-2
 
@@ -52,32 +52,43 @@ def _agree(got: float | None, expected: float) -> bool:
 
 
 def _wrong_function(out: Tensor) -> str:
-    """A sentence about the Function of a history whose backward disagrees with its own forward; empty if none does."""
-    for variable in topological_sort(out):
-        history: Any = variable.history  # type: ignore[attr-defined]
-        if history.last_fn is None:
+    """A sentence about the Function of a history whose backward disagrees with its own forward; empty if none does.
+
+    Each is given a gradient of ones, which is easy to follow, then one of numbers that differ: that shows gradients which
+    are right but lie at other elements.
+    """
+    computed: list[Any] = [variable for variable in topological_sort(out) if not variable.is_leaf()]
+    for variable in computed:
+        ones = zeros(variable.shape, variable.backend) + 1.0
+        sentence = _wrong_for(variable, ones, "of ones")
+        sentence = sentence or _wrong_for(variable, rand(variable.shape, variable.backend), "of numbers from [0, 1)")
+        if sentence:
+            return sentence
+    return ""
+
+
+def _wrong_for(variable: Any, arriving: Tensor, kind: str) -> str:
+    """The same about the Function that made a variable, for the gradient that arrives there."""
+    cls, inputs = variable.history.last_fn, variable.history.inputs
+    try:
+        given = iter([gradient for _, gradient in variable.chain_rule(arriving)])
+    except (RuntimeError, ValueError, TypeError) as error:
+        return f"\n{error}"
+    for i, x in enumerate(inputs):
+        gradient: Any = next(given) if isinstance(x, Tensor) else None
+        if gradient is None or x.history is None:
             continue
-        cls, inputs = history.last_fn, history.inputs
-        ones = zeros(variable.shape, variable.backend) + 1.0  # type: ignore[attr-defined]
-        try:
-            pairs = list(variable.chain_rule(ones))
-        except (RuntimeError, ValueError, TypeError) as error:
-            return f"\n{error}"
-        for i, x in enumerate(inputs):
-            if not isinstance(x, Tensor) or x.history is None:
-                continue
 
-            def alone(value: Tensor, i: int = i, cls: Any = cls, inputs: Any = inputs) -> Tensor:
-                plain = [v.detach() if isinstance(v, Tensor) else v for v in inputs]
-                return cls._forward(Context(True), *plain[:i], value, *plain[i + 1 :])  # type: ignore[no-any-return]
+        def alone(value: Tensor, i: int = i) -> Tensor:
+            plain = [v.detach() if isinstance(v, Tensor) else v for v in inputs]
+            return cls._forward(Context(True), *plain[:i], value, *plain[i + 1 :]) * arriving  # type: ignore[no-any-return]
 
-            ind = x._tensor.sample()
-            expected = grad_central_difference(alone, x.detach(), ind=ind)
-            given: Any = pairs[i][1]
-            got = float(given[ind]) if isinstance(given, Tensor) else float(given)
-            if not _agree(got, expected):
-                return (
-                    f"\n{cls.__name__}.backward{at_method(cls, 'backward')}: input {i} of shape {x.shape}, element {ind}: "
-                    f"it returned {got:f} for a gradient of ones, the central difference of its forward is {expected:f}"
-                )
+        ind = x._tensor.sample()
+        expected = grad_central_difference(alone, x.detach(), ind=ind)
+        got = float(gradient[ind]) if isinstance(gradient, Tensor) else float(gradient)
+        if not _agree(got, expected):
+            return (
+                f"\n{cls.__name__}.backward{at_method(cls, 'backward')}: input {i} of shape {x.shape}, element {ind}: "
+                f"it returned {got:f} for a gradient {kind}, the central difference of its forward is {expected:f}"
+            )
     return ""

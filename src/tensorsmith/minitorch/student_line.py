@@ -8,11 +8,15 @@ from typing import Any
 STEP = 1e-6
 
 
-def at_method(cls: type, name: str) -> str:
-    """` (FILE:LINE)` of a method of a class, or nothing where its source is not on disk."""
-    method = inspect.unwrap(getattr(cls, name, cls))
-    code = getattr(method, "__code__", None)
+def line_of(function: Any) -> str:
+    """` (FILE:LINE)` of a Python function, or nothing for what is none."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+
+
+def at_method(cls: type, name: str) -> str:
+    """` (FILE:LINE)` of a method of a class, or nothing where it is no Python function."""
+    return line_of(getattr(cls, name, cls))
 
 
 def describe_wrong_step(out: Any) -> str:
