@@ -1,7 +1,8 @@
-"""Every Python block of README.md and docs/*.md runs, and its outputs are what is printed there.
+"""Every Python block of README.md, docs/*.md and docs/course/*.md runs, and its outputs are what is printed there.
 
 The blocks of one file share a namespace, in order. A block with `>>>` is checked as a doctest (`...` stands for
-anything); another is executed, and says what it claims with `assert`.
+anything); another is executed, and says what it claims with `assert`. The exercises of the course, blocks marked
+`exercise` and `check`, are run by minitorch/test_course.py.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "course").glob("*.md"))]
 GUIDES = ("autograd.md", "func.md", "kernels.md", "numerics.md", "scalars-guide.md", "tensors.md")
+CHAPTERS = ("1-scalars", "2-tensors", "3-map-zip-reduce", "4-kernels", "5-convolution", "6-training")
 FENCE = re.compile(r"^```python *\n(.*?)^``` *$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def blocks(text: str) -> Iterator[tuple[int, str]]:
@@ -43,7 +49,7 @@ def run_block(source: str, line: int, page: str, namespace: dict[str, Any]) -> N
     assert not results.failed, "".join(report)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "docs"}
@@ -51,15 +57,16 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         run_block(source, line, page.name, namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_between_pages_exist(page: Path):
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_guides_have_blocks():
-    for name in GUIDES:
+    for name in (*GUIDES, *(f"course/{chapter}.md" for chapter in CHAPTERS)):
         assert len(list(blocks((ROOT / "docs" / name).read_text(encoding="utf-8")))) >= 5, name
 
 
