@@ -77,13 +77,14 @@ class Report:
     """Ratios of the peer's time to ours, printed as they come; `finish` prints their geometric mean."""
 
     title: str
+    peer: str = "torch"
     ratios: dict[str, float] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def add(self, name: str, peer: float, ours: float, remark: str = "") -> None:
         """One case that is right."""
         self.ratios[name] = peer / ours
-        times = f"torch {peer * 1e6:11.2f} us   ours {ours * 1e6:11.2f} us"
+        times = f"{self.peer} {peer * 1e6:11.2f} us   ours {ours * 1e6:11.2f} us"
         print(f"{name:42s} {times}   ratio {peer / ours:6.2f}  {remark}", flush=True)
 
     def fail(self, name: str, reason: str) -> None:

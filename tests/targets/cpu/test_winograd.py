@@ -16,7 +16,10 @@ from tensorsmith.ir.winograd import FORMS
 from tensorsmith.targets.cpu.winograd_plan import plan_weight, plan_winograd, product_tiles
 
 sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[2]))
 from test_conv import ISAS, _machine, _strides, execute, normal, reference  # noqa: E402
+
+import winograd_errors  # noqa: E402
 
 ERRORS = {2: 2e-5, 4: 1e-4}  # of the sums of these tests, for results of size 1
 
@@ -108,20 +111,21 @@ def test_parts_in_any_order(isa: str, outputs: int):
     assert np.array_equal(*found)
 
 
-def test_where_it_is_used_its_error_is_about_that_of_the_direct_sum():
+@pytest.mark.parametrize("mode", winograd_errors.BOUNDS)
+def test_errors_are_within_the_bounds_of_the_numerics_page(mode: str):
+    form, bound = winograd_errors.BOUNDS[mode]
+    assert winograd_errors.row(mode, form, bound) in winograd_errors.PAGE.read_text(encoding="utf-8")
+    most, _ = winograd_errors.measured(mode)
+    assert most < bound
+    assert mode != "fast" or most > 2e-6  # it is the fast form
+
+
+def test_the_error_with_a_bias():
     x, w, b = normal(1, 64, 56, 56), normal(64, 64, 3, 3) / 24, normal(64)
     ours = ts.nn.functional.conv2d(*map(ts.from_numpy, (x, w, b)), padding=1).numpy()
     ones = {name: (1, 1) for name in ("stride", "dilation", "step", "low", "high")}
     expected = reference(x, w, ones | {"groups": 1}) + b.astype("f8").reshape(-1, 1, 1)
     assert np.abs(ours - expected).max() < 8e-6  # for results of unit variance
-
-
-def test_the_error_of_the_fast_form_is_bounded(fast: None):
-    x, w = normal(1, 64, 56, 56), normal(64, 64, 3, 3) / 24
-    ours = ts.nn.functional.conv2d(*map(ts.from_numpy, (x, w)), padding=1).numpy()
-    ones = {name: (1, 1) for name in ("stride", "dilation", "step", "low", "high")}
-    error = np.abs(ours - reference(x, w, ones | {"groups": 1})).max()
-    assert 2e-6 < error < 3e-5  # for results of unit variance; the lower bound says that it is the fast form
 
 
 def test_the_rule_is_fixed_and_gradients_follow():
