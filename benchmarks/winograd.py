@@ -2,6 +2,8 @@
 
     python benchmarks/winograd.py [--only "64@56"]
 
+Constants are the words of the loops and transforms; the register tile of the products, a function of its own, takes its sizes
+as arguments in both.
 A ratio is constant / run time: 1 where nothing is lost by kernels that take every size. Results must be equal bit for bit.
 """
 
