@@ -16,7 +16,7 @@ from tensorsmith.targets.reference import interpret
 sys.path.append(str(Path(__file__).parent))
 import harness  # noqa: E402
 
-NAMES = sorted(operators())
+NAMES = harness.names()
 # A gradient that is no transpose on purpose: embedding's padding row moves, but does not learn; the weights of a loss
 # move it, but have no gradient; random draws have none.
 OWN = {

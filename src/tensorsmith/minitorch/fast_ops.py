@@ -5,6 +5,7 @@ The function is lifted to an expression (branches too), and the engine makes one
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,12 @@ from tensorsmith.ops.creation import full, full_like
 from tensorsmith.ops.matmul import bmm_operator, matmul, mm_operator
 from tensorsmith.tensor.tensor import Tensor as EngineTensor
 
-_moved = Operator("minitorch.moved", lambda x, direction, step: x + direction * step)
+
+@functools.cache
+def _moving() -> Operator:
+    """x + step * direction as one kernel."""
+    return Operator("minitorch.moved", lambda x, direction, step: x + direction * step)
+
 
 
 class FastOps(TensorOps):
@@ -95,9 +101,9 @@ class FastOps(TensorOps):
     @staticmethod
     def moved(value: Tensor, direction: Tensor, step: float) -> Tensor:
         """value + step * direction in one kernel."""
-        x, d = value.value, direction.value
-        entry = FAST.get((_moved, x.layout, d.layout, float))
-        return make(entry(x, d, step) if entry is not None else _moved(x, d, step), value.backend)
+        x, d, move = value.value, direction.value, _moving()
+        entry = FAST.get((move, x.layout, d.layout, float))
+        return make(entry(x, d, step) if entry is not None else move(x, d, step), value.backend)
 
 
 def folded(lifted: Lifted, start: float, value: EngineTensor, dim: int) -> EngineTensor:

@@ -18,7 +18,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     random          random
     activations     activations
     softmax         softmax, gumbel
-    attention       attention, multi_head_attention
+    attention       attention, multi_head_attention, attention_backends
     recurrent       recurrent, recurrent_cells
     linear          linear, embedding, embedding_bag
     convolution     convolution
