@@ -10,7 +10,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import tensorsmith as ts
 
@@ -66,6 +66,10 @@ def torch_of(x: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(x)
 
 
+HALF_COLUMN = ((3, 9, 2), [0, 0], [1, 1], (9, 2), False), ((2, 2), [0, 0], [1, 1], (2, 2), False)
+
+
+@example((*HALF_COLUMN, (False, True), "float16", 0))  # a strided vector of a half type
 @settings(max_examples=120, deadline=None)
 @given(products())
 def test_products(case):

@@ -54,6 +54,11 @@ def execute(kernel: MatmulKernel, a, b, c, bias=None, reverse: bool = False) -> 
 
 def multiply(a, b, epilogue=None, bias=None, old=None, isa=None, reverse=False) -> np.ndarray:
     """C of the kernel for 3-D operands of any strides; checks that nothing around C is written."""
+    return multiply_on(_machine(isa) if isa else None, a, b, epilogue, bias, old, reverse)
+
+
+def multiply_on(on: Machine | None, a, b, epilogue=None, bias=None, old=None, reverse=False) -> np.ndarray:
+    """The same on a machine of any kind that this CPU runs."""
     batch, M, K = a.shape
     N = b.shape[2]
     outer = np.full((batch, M + 2, N + 9), 7, a.dtype)
@@ -61,7 +66,7 @@ def multiply(a, b, epilogue=None, bias=None, old=None, isa=None, reverse=False) 
     c[:] = np.nan if c.dtype.kind == "f" and old is None else 99 if old is None else old
     kernel = plan_matmul(
         dtypes.BY_NUMPY[a.dtype], batch, M, N, K, _strides(a), _strides(b), _strides(c), epilogue,
-        old is not None, _machine(isa) if isa else None,
+        old is not None, on,
     )  # fmt: skip
     assert kernel.flops == 2 * batch * M * N * K
     execute(kernel, a, b, c, bias, reverse)

@@ -148,8 +148,12 @@ def _versions() -> str:
 def _target_machine(machine: Machine) -> Any:
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    if machine.triple.split("-", 1)[0] == llvm.get_default_triple().split("-", 1)[0]:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    else:  # text for another architecture, to be read: it cannot be linked here
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(machine.triple)
     return target.create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="default", jit=False

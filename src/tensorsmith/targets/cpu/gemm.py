@@ -144,7 +144,9 @@ def plan_matmul(
     operands = ("A", "B", "C")
     if p.N == 1 and M > _FEW_ROWS and not has_bias and p.c_row == 1 and 1 in (p.a_row, p.a_k):
         # A column of results is a row of the transposed problem, which reads A in vectors.
-        p = _Problem(p.batch, 1, p.M, K, p.b_batch, K, p.b_k, p.a_batch, p.a_k, p.a_row, p.c_batch, p.M)
+        # Its only row may have any stride: half types, which are packed from vectors, need a unit stride somewhere.
+        row = 1 if pieces.converts and p.b_k != 1 else K
+        p = _Problem(p.batch, 1, p.M, K, p.b_batch, row, p.b_k, p.a_batch, p.a_k, p.a_row, p.c_batch, p.M)
         operands = ("B", "A", "C")
     few = p.M <= _FEW_ROWS or (p.M <= _DOT_ROWS and p.K >= _DOT_DEPTH and not pieces.converts)
     few = few or (p.N <= _FEW_COLUMNS and p.K >= _FEW_COLUMNS_DEPTH and not pieces.converts)

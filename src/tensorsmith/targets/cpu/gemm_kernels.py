@@ -17,7 +17,7 @@ from tensorsmith.targets.cpu.gemm_blocks import blocks_function, entry_functions
 from tensorsmith.targets.cpu.gemm_dot import dot_function
 from tensorsmith.targets.cpu.gemm_pack import pack_left, pack_rows, pack_transposed
 from tensorsmith.targets.cpu.gemm_stream import stream_function
-from tensorsmith.targets.cpu.gemm_tile import MAX_ROWS, PANEL_VECTORS, tile_function
+from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS, most_rows, tile_function
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 from tensorsmith.targets.cpu.machine import Machine
 
@@ -40,7 +40,7 @@ class Kernels:
         probe = Vectors(dtype, machine.name)
         self.lanes = probe.lanes
         self.panel = PANEL_VECTORS * probe.lanes
-        self.max_rows = MAX_ROWS[machine.name] if probe.is_float else 4
+        self.max_rows = most_rows(machine) if probe.is_float else 4
         self.storage_size, self.compute_size = probe.storage_size, probe.compute_size
         self.converts, self.cheap_masks = probe.converts, probe.cheap_masks
         self._pieces: dict[tuple, Piece] = {}

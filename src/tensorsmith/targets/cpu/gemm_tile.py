@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_epilogue import apply
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
+from tensorsmith.targets.cpu.machine import Machine
 
-# Most rows of a tile and vectors of a panel: 2 * rows sums, 2 vectors of B and a broadcast value fill the registers.
-MAX_ROWS = {"avx512": 12, "avx2": 6, "generic": 4}
 PANEL_VECTORS = 2
 
 ARGUMENTS = (
@@ -39,6 +38,16 @@ ARGUMENTS = (
 _UNROLL = 4  # steps of k taken together where A is packed
 ACCUMULATE = 1  # add to what C holds
 FINISH = 2  # the sums are complete: apply the function
+
+
+def most_rows(machine: Machine) -> int:
+    """Most rows of a tile: 2 * rows sums, 2 vectors of B and a broadcast value fill the registers.
+
+    With 32 registers, 12 (AVX-512, NEON); with 16, 6, or 4 where products need a register of their own (SSE2).
+    """
+    if machine.registers >= 32:
+        return 12
+    return 4 if machine.name == "generic" else 6
 
 
 class Rows:

@@ -13,7 +13,7 @@ from tensorsmith.ir.winograd import FORMS, Form
 from tensorsmith.targets.cpu import gemm_epilogue
 from tensorsmith.targets.cpu.conv import ConvKernel
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
-from tensorsmith.targets.cpu.gemm_tile import MAX_ROWS, PANEL_VECTORS
+from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS, most_rows
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 from tensorsmith.targets.cpu.winograd import WORDS, loops_function
 from tensorsmith.targets.cpu.winograd_tile import tile_function
@@ -50,7 +50,7 @@ def winograd_kernels(dtype: DType, machine: Machine) -> WinogradKernels:
 
 def product_tiles(out_channels: int, machine: Machine) -> tuple[int, int, int]:
     """Register tiles of output channels, channels of the smaller ones, and how many tiles have one more."""
-    tiles = -(-out_channels // MAX_ROWS[machine.name])
+    tiles = -(-out_channels // most_rows(machine))
     return tiles, *divmod(out_channels, tiles)
 
 
