@@ -54,8 +54,9 @@ def cast(value: np.ndarray, source: DType, target: DType) -> np.ndarray:
     return np.array(whole, target.numpy).reshape(value.shape)
 
 
-def _reduce(instr: Instr, value: np.ndarray, axis: int) -> np.ndarray:
+def _reduce(instr: Instr, value: np.ndarray, axis: tuple[int, ...]) -> np.ndarray:
     if instr.reduction in ("argmax", "argmin"):
+        (axis,) = axis
         found = getattr(np, instr.reduction)(value, axis=axis)
         return np.expand_dims(found, axis).astype(np.int64)
     function = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[instr.reduction]
@@ -86,7 +87,7 @@ def evaluate(spec: KernelSpec, inputs: list[np.ndarray], params: list[int | floa
         elif instr.kind is Kind.CAST:
             value = cast(args[0], spec.body[instr.args[0]].dtype, instr.dtype)
         elif instr.kind is Kind.REDUCE:
-            value = _reduce(instr, np.broadcast_to(args[0], spec.domain), spec.reduce_axis)
+            value = _reduce(instr, np.broadcast_to(args[0], spec.domain), spec.reduce_axes)
         elif instr.kind is Kind.RANDOM:
             value = philox_reference(int(args[0]), np.asarray(args[1]))
         else:

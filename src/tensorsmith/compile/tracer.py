@@ -21,7 +21,7 @@ from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.memory_format import result_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.eager import dispatch, fast
-from tensorsmith.eager.entries import elementwise_strides
+from tensorsmith.eager.entries import elementwise_strides, in_format_of
 from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry
 from tensorsmith.eager.operator import Kind, Operation, scalar_dtype
 from tensorsmith.eager.record import recorder
@@ -211,7 +211,8 @@ class Tracer:
         def run(*given: Any) -> Any:
             mapping = copy_into(self.graph, program.graph, [self.argument(x) for x in given])
             results = [
-                self.wrap(operation, node, mapping, given, kinds) for node in program.graph.outputs
+                self.wrap(operation, number, node, mapping, given, kinds)
+                for number, node in enumerate(program.graph.outputs)
             ]
             return results[0] if len(results) == 1 else tuple(results)
 
@@ -235,8 +236,9 @@ class Tracer:
         return recording_entry(operation, kinds, attrs, write)(*operands)
 
     def wrap(
-        self, operation: Operation, node: Node, mapping: dict[Node, Node], operands: Sequence[Any], kinds: Sequence[Kind]
-    ) -> Tensor:
+        self, operation: Operation, number: int, node: Node, mapping: dict[Node, Node], operands: Sequence[Any],
+        kinds: Sequence[Kind],
+    ) -> Tensor:  # fmt: skip
         """The tensor of a result: a view of an operand where eager execution makes one, else of new memory."""
         value = mapping[node]
         base, chain = node, []
@@ -248,6 +250,8 @@ class Tracer:
         if operation.keeps_format is not None and layouts:
             dense = result_strides(operation.keeps_format(layouts), node.shape)
             return self.tensor(value, node, Strided(node.shape, dense), None)
+        if number in operation.orders:
+            return self.tensor(value, node, in_format_of(kinds[operation.orders[number]], node.shape), None)
         if not operation.pointwise and not operation.fresh:
             if base.op is Primitive.INPUT and not base.attrs["param"]:
                 source = operands[base.attrs["number"]]

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
-from tensorsmith.core.memory_format import result_strides
+from tensorsmith.core.memory_format import format_of_first, result_strides
 from tensorsmith.core.views import Strided, covers_once, same_strides
 from tensorsmith.eager.large_ints import call_again
 from tensorsmith.eager.operator import BackwardOperator, Kind, Operation, Program
@@ -112,11 +112,19 @@ def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind]) -> P
             required[number] = Strided(node.shape, elementwise_strides(node.shape, layouts))
         elif form is not None:
             required[number] = Strided(node.shape, result_strides(form, node.shape))
+        elif number in operation.orders:
+            required[number] = in_format_of(kinds[operation.orders[number]], node.shape)
         elif operation.fresh:
             required[number] = Strided(node.shape, layout_of(node.dtype, node.shape).strides)
     plan = build_plan(program.graph, inputs, required)
     plan.name = operation.name
     return plan
+
+
+def in_format_of(operand: Kind, shape: tuple[int, ...]) -> Strided:
+    """Where a result lies that takes the memory format of an operand of its shape."""
+    assert isinstance(operand, Layout)
+    return Strided(shape, result_strides(format_of_first([operand]), shape))
 
 
 def elementwise_strides(shape: tuple[int, ...], operands: Sequence[Layout]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ Operands are tensors and Python numbers (run-time scalars: their values are not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from tensorsmith.core.views import Strided
 from tensorsmith.ir.build import promote
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of
 from tensorsmith.ir.jvp import ForwardGraph, jvp
-from tensorsmith.ir.vjp import BackwardGraph, vjp
+from tensorsmith.ir.vjp import BackwardGraph, Saved, vjp
 from tensorsmith.passes.simplify import simplify
 
 Kind = Layout | type  # what a key holds of an operand: a tensor's layout, or the class of a Python number
@@ -78,6 +78,8 @@ class Operation:
     pointwise = False  # outputs take the operands' memory order
     keeps_format: KeepsFormat | None = None  # which memory format outputs take from the operands
     fresh = False  # outputs never share memory with an operand (a copy is the point)
+    gradient_keeps_format = False  # the gradient of the first operand takes that operand's memory format
+    orders: Mapping[int, int] = {}  # outputs that take the memory format of an operand, and its number
     derived_tangent = False  # tangents follow the graph, even where the gradient has a rule of its own
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
@@ -117,6 +119,7 @@ class Operator(Operation):
     derived_tangent: the tangent follows the graph; otherwise it is the transpose of `vjp`, where that is given.
     view_dtype(dtype): of a view operator that shows the memory under another dtype (the parts of complex numbers), in whose
         elements its geometry counts.
+    gradient_keeps_format: the gradient of the first operand takes the memory format of that operand, where it is saved.
     shares: results may be views of operands, without a geometry of their own; otherwise a result that the graph gives as
         a view of an operand (the sum of a zero-dim tensor) is copied.
     """
@@ -125,7 +128,7 @@ class Operator(Operation):
         self, name: str, build: Build, vjp: Override | None = None, *, pointwise: bool = False, fresh: bool = False,
         node_name: str | None = None, geometry: Callable[..., Strided | Sequence[Strided] | None] | None = None,
         shares: bool = False, derived_tangent: bool = False, view_dtype: Callable[[DType], DType] | None = None,
-        keeps_format: KeepsFormat | None = None,
+        keeps_format: KeepsFormat | None = None, gradient_keeps_format: bool = False,
     ) -> None:  # fmt: skip
         self.name = name
         self.shares = shares or geometry is not None
@@ -138,6 +141,7 @@ class Operator(Operation):
         self.fresh = fresh
         self.keeps_format = keeps_format
         self.derived_tangent = derived_tangent
+        self.gradient_keeps_format = gradient_keeps_format
         self.node_name = (node_name or "".join(part.capitalize() for part in name.split("_"))) + "Backward0"
         self.refuses = ""  # kinds of dtype it is not for: `ops/refused_dtypes.py`
         self._programs: dict[tuple, Program] = {}
@@ -223,6 +227,9 @@ class BackwardOperator(Operation):
         self.results = backward.results
         self.grad_outputs = backward.grad_outputs
         self.computes = bool(backward.graph.outputs)
+        first = Saved("input", 0)
+        if forward.operation.gradient_keeps_format and backward.results[0] is not None and first in backward.saved:
+            self.orders = {backward.results[0]: backward.saved.index(first)}
         self._program = Program(self, backward.graph, {}, forward.name + "Backward")
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType, bool_, compute_dtype, int64
-from tensorsmith.core.layout import contiguous_strides
-from tensorsmith.core.views import Strided, same_strides
+from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Node, Primitive, base_of
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand, Store
 from tensorsmith.passes.fusion import (
@@ -23,6 +22,7 @@ from tensorsmith.passes.fusion import (
     root_domain,
     row_shape,
 )
+from tensorsmith.passes.reductions import reduced
 from tensorsmith.scalar.table import Fn
 
 
@@ -51,7 +51,7 @@ class Assembler:
         self.fusion = fusion
         self.group = group
         self.domain = group.domain
-        self.axis = group.reduce_axis
+        self.axes = group.reduce_axes
         self.body: list[Instr] = []
         self.interned: dict[tuple, int] = {}
         self.operands: list[Operand] = []
@@ -81,7 +81,7 @@ class Assembler:
 
     def per_row(self, root: Node) -> bool:
         """Whether a root is one value a row."""
-        return self.axis is not None and root_domain(root) != self.domain
+        return bool(self.axes) and root_domain(root) != self.domain
 
     # --- the walk ---------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Assembler:
         if op is Primitive.IOTA:
             return self.coordinate(self.over_domain(apply_chain(Strided(node.shape, (1,)), chain), row))
         if op is Primitive.REDUCE:
-            value = self.visit(node.inputs[0], (), False)
+            value = self.visit(reduced(node, self.fusion.materialised)[0], (), False)
             dtype = int64 if node.attrs["kind"] in ("argmax", "argmin") else compute_dtype(node.dtype)
             return self.emit(Kind.REDUCE, dtype, (value,), reduction=node.attrs["kind"])
         args = tuple(self.visit(operand, chain, row) for operand in node.inputs)
@@ -156,14 +156,13 @@ class Assembler:
         return self.cast(value, compute_dtype(node.dtype))
 
     def over_domain(self, seen: Strided, row: bool) -> Strided:
-        """Strides per domain axis; a value per row is brought into the domain's shape with stride 0 along the reduced axis."""
+        """Strides per domain axis; a value per row is brought into the domain's shape with stride 0 along what is reduced."""
         if not row:
             return seen
-        assert self.axis is not None
-        rows = views.reshape(seen, row_shape(self.domain, self.axis))
+        rows = views.reshape(seen, row_shape(self.domain, self.axes))
         if rows is None:
             raise NeedsBuffer(self.group.roots[-1])
-        strides = tuple(0 if i == self.axis else s for i, s in enumerate(rows.strides))
+        strides = tuple(0 if i in self.axes else s for i, s in enumerate(rows.strides))
         return Strided(self.domain, strides, rows.offset)
 
     def coordinate(self, seen: Strided) -> int:
@@ -196,22 +195,24 @@ def assemble(fusion: Fusion, group: Group) -> Kernel:
             continue
         value, row = assembler.root(root)
         value = assembler.cast(value, root.dtype)
-        if root.op is Primitive.RESHAPE:  # computed under its old shape, written contiguously under the new one
-            if not same_strides(place.shape, place.strides, contiguous_strides(place.shape)):
+        if root.op is Primitive.RESHAPE:  # computed under its old shape, and written as that is seen in the new one
+            below = views.reshape(place, root_domain(root))
+            if below is None:
                 raise NeedsBuffer(root)  # written contiguously, and copied from there
-            place = Strided(root_domain(root), contiguous_strides(root_domain(root)), place.offset)
+            place = below
         seen = assembler.over_domain(place, row)
         stores.append(Store(Operand(root.dtype, seen.strides), value, row))
         writes.append((root, seen.offset))
     spec = KernelSpec(
         domain=group.domain,
-        reduce_axis=group.reduce_axis,
+        reduce_axis=group.reduce_axes[-1] if group.reduce_axes else None,
         inputs=tuple(assembler.operands),
         body=tuple(assembler.body),
         stores=tuple(stores),
         params=tuple(node.dtype for node in assembler.params),
         name=kernel_name(group),
         pairs=side_by_side(assembler, stores, writes),
+        outer_reduce_axis=group.reduce_axes[0] if len(group.reduce_axes) > 1 else None,
     )
     return Kernel(spec, assembler.reads, writes, list(assembler.params))
 

@@ -3,7 +3,9 @@
 Axes of extent 1 are dropped; the kept axes are ordered so that the outputs' (then the inputs') smallest stride is
 innermost; neighbours are merged where every operand walks them as one. INDEX instructions become *coordinates*:
 operands whose value is their own offset (stride 1 along their axis, 0 along the others), so that reordering and
-merging keep them right by the same rule as memory operands. The reduce axis is never merged and kept apart.
+merging keep them right by the same rule as memory operands. The reduce axis is never merged with kept axes. Of two reduced
+axes that every operand walks as one a single reduce axis is made; else the one with the smaller strides is the reduce axis,
+and the other counts its *slabs*.
 
     (N, C, H) + (C, 1)  ->  kept axes (N, C, H), classes {1, 0}      (N, C) + (N, C)  ->  one axis N * C, classes {1, 1}
 """
@@ -40,6 +42,7 @@ class Structure:
     # innermost kept axis, and along the reduce axis.
     pairs: tuple[tuple[int, int], ...] = ()
     pairs_along: tuple[tuple[int, int], ...] = ()
+    slabs: tuple[bool, ...] = ()  # whether each operand moves from slab to slab; empty where there is one slab
 
     @property
     def first_coordinate(self) -> int:
@@ -81,7 +84,8 @@ class Canonical:
     """A kernel's structure with its concrete sizes.
 
     extents: kept axes, outermost first, at least one; strides[operand][axis] in elements; reduce_extent and
-    reduce_strides (one per operand) are 0 and empty without a reduction.
+    reduce_strides (one per operand) are 0 and empty without a reduction. slab_extent and slab_strides: the same of the second
+    reduced axis, 1 and empty where there is none.
     """
 
     structure: Structure
@@ -89,6 +93,8 @@ class Canonical:
     strides: tuple[tuple[int, ...], ...]
     reduce_extent: int
     reduce_strides: tuple[int, ...]
+    slab_extent: int = 1
+    slab_strides: tuple[int, ...] = ()
 
 
 def _with_coordinates(spec: KernelSpec) -> tuple[tuple[Instr, ...], list[tuple[int, ...]]]:
@@ -114,17 +120,17 @@ def arrange(
     domain: Sequence[int],
     columns: Sequence[Sequence[int]],
     priority: Sequence[int],
-    without: int | None = None,
+    without: Sequence[int] = (),
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """(extents, strides per operand) over the fewest axes, outermost first, at least one axis.
 
     columns: each operand's strides per domain axis; priority: operands in the order in which their strides decide the
-    order of the axes; without: an axis to leave out.
+    order of the axes; without: axes to leave out.
     """
     kept = [
         (extent, [strides[axis] for strides in columns])
         for axis, extent in enumerate(domain)
-        if extent > 1 and axis != without
+        if extent > 1 and axis not in without
     ]
     if not kept:  # a lone point is the contiguous kernel at n = 1, whatever its strides say
         return (1,), ((1,),) * len(columns)
@@ -155,19 +161,28 @@ def canonicalize(spec: KernelSpec) -> Canonical:
             break
     outputs = [store.operand.strides for store in spec.stores]
     columns = [operand.strides for operand in spec.inputs] + coordinates + outputs
-    reduce_axis = spec.reduce_axis
     first_output = len(columns) - len(outputs)
     priority = [*range(first_output, len(columns)), *range(first_output)]
-    extents, strides = arrange(spec.domain, columns, priority, reduce_axis)
+    priority_of_reads = range(len(columns))  # a row output says nothing about the order of what is reduced
+    extents, strides = arrange(spec.domain, columns, priority, spec.reduce_axes)
     inner = tuple([stride_class(operand[-1]) for operand in strides])
-    reduce_extent = 0
+    reduce_extent, slab_extent = 0, 1
     reduce_strides: tuple[int, ...] = ()
+    slab_strides: tuple[int, ...] = ()
     along: tuple[int, ...] = ()
-    if reduce_axis is not None:
-        reduce_extent = spec.domain[reduce_axis]
-        reduce_strides = tuple([operand[reduce_axis] for operand in columns])
+    if spec.reduce_axis is not None:
+        reduce_extent = spec.domain[spec.reduce_axis]
+        reduce_strides = tuple([operand[spec.reduce_axis] for operand in columns])
+        if spec.outer_reduce_axis is not None:
+            if any(instr.reduction in ("argmax", "argmin") for instr in body):
+                raise NotImplementedError("argmax and argmin over two axes that are not one")
+            (*outer, reduce_extent), by_axis = arrange(spec.domain, columns, priority_of_reads, _kept_axes(spec))
+            reduce_strides = tuple([strides[-1] for strides in by_axis])
+            if outer:
+                slab_extent, slab_strides = outer[0], tuple([strides[0] for strides in by_axis])
         if reduce_extent == 1:  # likewise, where the operand varies along the axis at all
-            varies = [s != 0 for s in reduce_strides[:first_output]] + [not store.row for store in spec.stores]
+            moves = [any([operand[axis] for axis in spec.reduce_axes]) for operand in columns[:first_output]]
+            varies = moves + [not store.row for store in spec.stores]
             reduce_strides = tuple([int(v) for v in varies])
         along = tuple([stride_class(s) for s in reduce_strides])
     shift = len(coordinates)
@@ -185,5 +200,10 @@ def canonicalize(spec: KernelSpec) -> Canonical:
         len(extents) > 1,
         tuple([(a, b) for a, b in pairs if strides[a][-1] == 2]),
         tuple([(a, b) for a, b in pairs if reduce_strides and reduce_strides[a] == 2]),
+        tuple([stride != 0 for stride in slab_strides]),
     )
-    return Canonical(structure, extents, strides, reduce_extent, reduce_strides)
+    return Canonical(structure, extents, strides, reduce_extent, reduce_strides, slab_extent, slab_strides)
+
+
+def _kept_axes(spec: KernelSpec) -> tuple[int, ...]:
+    return tuple([axis for axis in range(len(spec.domain)) if axis not in spec.reduce_axes])

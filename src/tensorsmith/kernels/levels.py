@@ -1,4 +1,4 @@
-"""How a body with reductions falls into levels: what varies along the reduce axis, and which REDUCEs share a pass over it.
+"""How a body with reductions falls into levels: what varies along what is reduced, and which REDUCEs share a pass over it.
 
     softmax:  load x (0)  reduce max (1)  x - max (1)  exp (1)  reduce sum (2)  exp / sum (2)
 
@@ -18,7 +18,7 @@ from tensorsmith.kernels.spec import Kind
 class Levels:
     """The passes of a body along the reduce axis.
 
-    varies: whether an instruction varies along the axis; depth: passes it must wait for; reduces: the REDUCEs of each
+    varies: whether an instruction varies along a reduced axis; depth: passes it must wait for; reduces: the REDUCEs of each
     pass (the last pass has none where it only writes outputs)
     """
 
@@ -39,10 +39,9 @@ def find_levels(structure: Structure) -> Levels:
     depth: list[int] = []
     for instr in body:
         below = max((depth[a] for a in instr.args), default=0)
-        if instr.kind is Kind.LOAD:
-            moving = structure.along[instr.index] != 0
-        elif instr.kind is Kind.INDEX:
-            moving = structure.along[structure.first_coordinate + instr.index] != 0
+        if instr.kind in (Kind.LOAD, Kind.INDEX):
+            operand = instr.index + (structure.first_coordinate if instr.kind is Kind.INDEX else 0)
+            moving = structure.along[operand] != 0 or (bool(structure.slabs) and structure.slabs[operand])
         else:
             moving = instr.kind is not Kind.REDUCE and any(varies[a] for a in instr.args)
         varies.append(moving)

@@ -1,9 +1,10 @@
 """KernelSpec: what one fused kernel computes, before any target has seen it.
 
 A kernel walks a rectangular *domain*. Every operand is addressed by one element stride per domain axis. A straight-line
-body in SSA form computes scalars at each point; at most one domain axis, `reduce_axis`, may be reduced, and values behind
-a REDUCE are constant along it. With no REDUCE the spec is a pointwise kernel, with one and only row outputs a reduction,
-with several, or with outputs along the reduced axis, a row kernel (softmax, layer norm).
+body in SSA form computes scalars at each point; one domain axis, `reduce_axis`, may be reduced, or two (the statistics of
+a channel are over batch and space), and values behind a REDUCE are constant along them. With no REDUCE the spec is a
+pointwise kernel, with one and only row outputs a reduction, with several, or with outputs along what is reduced, a row
+kernel (softmax, layer norm).
 
     softmax over axis 1 of (N, C):      %0 = load x
                                         %1 = reduce max %0
@@ -39,7 +40,7 @@ class Kind(enum.Enum):
     INDEX = "index"  # the int64 coordinate along domain axis `index`
     APPLY = "apply"  # scalar function `fn` of `args`; all arguments have the function's compute dtype
     CAST = "cast"  # `args[0]` converted to `dtype`
-    REDUCE = "reduce"  # `reduction` of `args[0]` along the reduce axis: sum prod max min argmax argmin
+    REDUCE = "reduce"  # `reduction` of `args[0]` along what is reduced: sum prod max min argmax argmin
     RANDOM = "random"  # 32 random bits (uint32): Philox4x32-10 of (key = PARAM args[0], counter = int64 args[1])
 
 
@@ -71,7 +72,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Store:
-    """Write the value of instruction `value` to `operand`; its stride along a reduced axis is 0 for row outputs."""
+    """Write the value of instruction `value` to `operand`; its strides along reduced axes are 0 for row outputs."""
 
     operand: Operand
     value: int
@@ -84,6 +85,7 @@ class KernelSpec:
 
     domain:      extents, all >= 1 (zero-size work is answered before a kernel is asked for)
     reduce_axis: the reduced domain axis, or None for a pointwise kernel
+    outer_reduce_axis: a second reduced axis, or None; a row is then all points along both
     inputs, stores, params: operands read, operands written, dtypes of run-time scalars
     pairs: (a, b) where operand b (inputs are counted first, then stores) is always the element behind that of operand a:
         the parts of complex numbers. A target may read or write both at once.
@@ -97,6 +99,12 @@ class KernelSpec:
     params: tuple[DType, ...] = ()
     name: str = "kernel"
     pairs: tuple[tuple[int, int], ...] = ()
+    outer_reduce_axis: int | None = None
+
+    @property
+    def reduce_axes(self) -> tuple[int, ...]:
+        """The reduced axes, none, one or two."""
+        return tuple(axis for axis in (self.outer_reduce_axis, self.reduce_axis) if axis is not None)
 
     def __str__(self) -> str:
         return format_spec(self)
@@ -104,8 +112,8 @@ class KernelSpec:
 
 def format_spec(spec: KernelSpec) -> str:
     """The kernel as text: domain, operands and one line an instruction."""
-    axes = " x ".join(f"{extent}{'*' if axis == spec.reduce_axis else ''}" for axis, extent in enumerate(spec.domain))
-    lines = [f"kernel {spec.name} over {axes or 'one point'}" + (" (* reduced)" if spec.reduce_axis is not None else "")]
+    axes = " x ".join(f"{extent}{'*' if axis in spec.reduce_axes else ''}" for axis, extent in enumerate(spec.domain))
+    lines = [f"kernel {spec.name} over {axes or 'one point'}" + (" (* reduced)" if spec.reduce_axes else "")]
     lines += [f"  in{i}: {operand.dtype.name} strides {operand.strides}" for i, operand in enumerate(spec.inputs)]
     for position, instr in enumerate(spec.body):
         args = " ".join(f"%{a}" for a in instr.args)

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+from tensorsmith.core.layout import is_contiguous
 from tensorsmith.core.memory_format import format_of_first
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.inplace import InplaceOperation
@@ -24,6 +26,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_floating, need_tensors
 from tensorsmith.ops.registry import public
+from tensorsmith.passes.reductions import FEW_ROWS, LONG
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.modes import no_grad
 from tensorsmith.tensor.tensor import Tensor
@@ -39,9 +42,14 @@ def _mean(x: Node, axis: int) -> Node:
     return _sum(x, axis) / float(x.shape[axis])
 
 
+def _of_channels(value: Node, shape: Sequence[int]) -> Node:
+    """A value a channel, wide, in a shape that broadcasts to `shape`."""
+    return build.reshape(build.wide(value), [n if i == 1 else 1 for i, n in enumerate(shape)])
+
+
 def _per_channel(parameter: Node, x: Node) -> Node:
     """A value a channel, in a shape that broadcasts to x."""
-    return build.reshape(build.wide(parameter), [n if i == 1 else 1 for i, n in enumerate(x.shape)])
+    return _of_channels(parameter, x.shape)
 
 
 def _split(parameters: Sequence[Node], has_weight: bool) -> tuple[Node | None, Node | None]:
@@ -81,19 +89,42 @@ def _of_statistics(deviation: Node, by_mean: Node, by_variance: Node, count: int
 # --- batch_norm --------------------------------------------------------------------------------------------------------
 
 
-def _batch_norm(x: Node, *parameters: Node, eps: float, has_weight: bool) -> tuple[Node, Node, Node]:
+def _channels(x: Node, rows: int) -> tuple[Node, int, int]:
+    """x wide and as (a, channels, b), or as (a, b, channels) with b `rows` points; the axis of channels and that of b."""
+    if not rows:
+        return _spatial(x), 1, 2
+    last = build.permute(build.wide(x), [0, *range(2, x.ndim), 1])
+    return build.reshape(last, (x.numel // x.shape[1] // rows, rows, x.shape[1])), 2, 1
+
+
+def _batch_norm(
+    x: Node, *parameters: Node, eps: float, has_weight: bool, one_kernel: bool = True, rows: int = 0
+) -> tuple[Node, Node, Node]:
     """The result, and mean and variance of every channel.
 
-    Statistics of every row of a channel first, then those of the rows joined (Chan, Golub, LeVeque, 1979).
+    In one kernel, or by parts of a channel that kernels can divide: the statistics of every part first, then those of the
+    parts joined (Chan, Golub, LeVeque, 1979).
     """
-    values = _spatial(x)
-    inner = _mean(values, 2)
-    deviation = values - inner
-    spread = _mean(deviation * deviation, 2)
-    mean = _mean(inner, 0)
-    apart = inner - mean
-    variance = _mean(spread, 0) + _mean(apart * apart, 0)
-    result = _affine((values - mean) * f.rsqrt(variance + eps), *_split(parameters, has_weight))
+    values, _, inner = _channels(x, rows)
+    if one_kernel:
+        count = float(x.numel // x.shape[1])
+        mean = _sum(_sum(values, inner), 0) / count
+        deviation = values - mean
+        variance = _sum(_sum(deviation * deviation, inner), 0) / count
+    else:
+        of_part = _mean(values, inner)
+        deviation = values - of_part
+        spread = _mean(deviation * deviation, inner)
+        mean = _mean(of_part, 0)
+        apart = of_part - mean
+        variance = _mean(spread, 0) + _mean(apart * apart, 0)
+    shape = values.shape if one_kernel else x.shape
+    weight, bias = (None if p is None else _of_channels(p, shape) for p in _split(parameters, has_weight))
+    scale = f.rsqrt(_of_channels(variance, shape) + eps)
+    result = (build.reshape(values, shape) if one_kernel else build.wide(x)) - _of_channels(mean, shape)
+    result = result * (scale if weight is None else scale * weight)
+    if bias is not None:
+        result = result + bias
     return (
         build.cast(build.reshape(result, x.shape), x.dtype),
         build.reshape(mean, (x.shape[1],)),
@@ -102,34 +133,70 @@ def _batch_norm(x: Node, *parameters: Node, eps: float, has_weight: bool) -> tup
 
 
 def _batch_norm_gradient(
-    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], eps: float, has_weight: bool
-) -> list[Node | None]:
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], eps: float, has_weight: bool,
+    one_kernel: bool = True, rows: int = 0,
+) -> list[Node | None]:  # fmt: skip
     x, *parameters = inputs
     weight, bias = _split(parameters, has_weight)
-    values = _spatial(x)
-    one_a_channel = (1, x.shape[1], 1)
-    mean, variance, by_mean, by_variance = (build.reshape(n, one_a_channel) for n in (*outputs[1:], *grads[1:]))
-    count = values.shape[0] * values.shape[2]
+    count = x.numel // x.shape[1]
+    shape = (x.shape[0], x.shape[1], count // x.shape[0]) if one_kernel else x.shape
+    values = build.reshape(build.wide(x), shape)
+    mean, variance, by_mean, by_variance = (_of_channels(n, shape) for n in (*outputs[1:], *grads[1:]))
     scale = f.rsqrt(variance + eps)
     deviation = values - mean
     result = _of_statistics(deviation, by_mean, by_variance, count)
     by_parameter: list[Node | None] = [None, None]
     if not _is_zero(grads[0]):
-        grad = _spatial(grads[0])
-        by_scale = _sum(_sum(grad * deviation, 2), 0) * scale
-        by_shift = _sum(_sum(grad, 2), 0)
-        by_parameter = [by_scale, by_shift]
-        factor = scale if weight is None else scale * _per_channel(weight, values)
-        main = (grad - by_shift / float(count) - deviation * (by_scale * scale / float(count))) * factor
+        grad = build.reshape(build.wide(grads[0]), shape)
+        if one_kernel:
+            by_deviation, by_shift = _sum(_sum(grad * deviation, 2), 0), _sum(_sum(grad, 2), 0)
+        else:
+            parts, channels, inner = _channels(x, rows)
+            of_grad, _, _ = _channels(grads[0], rows)
+            from_mean = parts - build.reshape(mean, [n if i == channels else 1 for i, n in enumerate(parts.shape)])
+            means = (_mean(_mean(part, inner), 0) for part in (of_grad * from_mean, of_grad))
+            by_deviation, by_shift = (_of_channels(part, shape) * float(count) for part in means)
+        by_parameter = [by_deviation * scale, by_shift]
+        factor = scale if weight is None else scale * _of_channels(weight, shape)
+        along = by_deviation * (scale * scale / float(count))
+        main = (grad - by_shift / float(count) - deviation * along) * factor
         result = main if result is None else result + main
-    parts: list[Node | None] = [None if result is None else build.cast(build.reshape(result, x.shape), x.dtype)]
+    found: list[Node | None] = [None if result is None else build.cast(build.reshape(result, x.shape), x.dtype)]
     for parameter, part in zip((weight, bias), by_parameter):
         if parameter is not None:
-            parts.append(None if part is None else build.cast(build.reshape(part, parameter.shape), parameter.dtype))
-    return parts
+            found.append(None if part is None else build.cast(build.reshape(part, parameter.shape), parameter.dtype))
+    return found
 
 
-BATCH_NORM = Operator("batch_norm", _batch_norm, _batch_norm_gradient, keeps_format=format_of_first)
+BATCH_NORM = Operator("batch_norm", _batch_norm, _batch_norm_gradient, keeps_format=format_of_first, gradient_keeps_format=True)
+
+SMALL = 1 << 18  # elements that one kernel normalises, wherever they lie
+LEAST_TOGETHER = 1024  # elements of a channel that lie together, from which one kernel is faster on more
+MOST_ROWS = 128  # points of a part of a channel
+
+
+def _division(shape: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, Any]:
+    """How the work on a batch falls into kernels.
+
+    A kernel that takes whole channels is fastest where a channel's elements lie together, or all are in the cache. Where
+    the channels lie side by side, or are few and long, or change every few elements, parts of them are summed first: rows
+    of points, or what a channel has in one sample.
+    """
+    channels, count = shape[1], math.prod(n for i, n in enumerate(shape) if i != 1)
+    if channels * count > SMALL:
+        if channels > 1 and lies_last(shape, strides):
+            rows = next(n for n in range(min(MOST_ROWS, count), 0, -1) if count % n == 0)
+            if rows >= MOST_ROWS // 4:
+                return {"one_kernel": False, "rows": rows}
+        elif count // shape[0] < LEAST_TOGETHER or (channels <= FEW_ROWS and count >= LONG):
+            return {"one_kernel": False, "rows": 0}
+    return {"one_kernel": True, "rows": 0}
+
+
+def lies_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the channels of every point lie side by side, and the points in order, without gaps."""
+    order = [0, *range(2, len(shape)), 1]
+    return is_contiguous(tuple(shape[a] for a in order), tuple(strides[a] for a in order))
 
 
 def _with_statistics(x: Node, mean: Node, variance: Node, *parameters: Node, eps: float, has_weight: bool) -> Node:
@@ -198,6 +265,7 @@ def batch_norm(
     attrs = {"eps": float(eps), "has_weight": weight is not None}
     if not training:
         return call(_evaluated, (input, running_mean, running_var, *parameters), attrs)
+    attrs |= _division(shape, input.layout.strides)
     result, mean, variance = call(BATCH_NORM, (input, *parameters), attrs)
     _update(running_mean, mean, float(momentum), 1.0)
     _update(running_var, variance, float(momentum), count / max(count - 1, 1))
@@ -208,31 +276,27 @@ def batch_norm(
 
 
 def _grouped(x: Node, groups: int) -> Node:
-    """x wide and as (batch, groups, elements of a group)."""
-    return build.reshape(build.wide(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+    """x wide and as (batch, groups, channels of a group, everything else)."""
+    return build.reshape(build.wide(x), (x.shape[0], groups, x.shape[1] // groups, math.prod(x.shape[2:])))
 
 
 def _in_groups(parameter: Node, values: Node) -> Node:
-    """A value a channel, in a shape that broadcasts to (batch, groups, elements of a group)."""
-    _, groups, size = values.shape
-    channels = parameter.numel // groups
-    each = build.reshape(build.wide(parameter), (1, groups, channels, 1))
-    return build.reshape(build.broadcast_to(each, (1, groups, channels, size // channels)), (1, groups, size))
+    """A value a channel, in a shape that broadcasts to `_grouped` values."""
+    return build.reshape(build.wide(parameter), (1, *values.shape[1:3], 1))
 
 
 def _group_norm(x: Node, *parameters: Node, groups: int, eps: float, has_weight: bool) -> tuple[Node, ...]:
     """The result, and mean and variance of every group of every sample."""
     weight, bias = _split(parameters, has_weight)
     values = _grouped(x, groups)
-    factor, shift = (None if p is None else _in_groups(p, values) for p in (weight, bias))
-    mean = _mean(values, 2)
+    count = float(math.prod(values.shape[2:]))
+    mean = _sum(_sum(values, 3), 2) / count
     deviation = values - mean
-    variance = _mean(deviation * deviation, 2)
-    result = deviation * f.rsqrt(variance + eps)
-    if factor is not None:
-        result = result * factor
-    if shift is not None:
-        result = result + shift
+    variance = _sum(_sum(deviation * deviation, 3), 2) / count
+    scale = f.rsqrt(variance + eps)
+    result = deviation * (scale if weight is None else scale * _in_groups(weight, values))
+    if bias is not None:
+        result = result + _in_groups(bias, values)
     rows = values.shape[:2]
     return (
         build.cast(build.reshape(result, x.shape), x.dtype),
@@ -247,31 +311,30 @@ def _group_norm_gradient(
     x, *parameters = inputs
     weight, bias = _split(parameters, has_weight)
     values = _grouped(x, groups)
-    one_a_group = (*values.shape[:2], 1)
+    count = math.prod(values.shape[2:])
+    one_a_group = (*values.shape[:2], 1, 1)
     mean, variance, by_mean, by_variance = (build.reshape(n, one_a_group) for n in (*outputs[1:], *grads[1:]))
     scale = f.rsqrt(variance + eps)
     deviation = values - mean
-    result = _of_statistics(deviation, by_mean, by_variance, values.shape[2])
+    result = _of_statistics(deviation, by_mean, by_variance, count)
     terms: list[Node | None] = [None, None]
     if not _is_zero(grads[0]):
         grad = _grouped(grads[0], groups)
-        unit = deviation * scale
-        terms = [grad * unit, grad]
+        terms = [grad * (deviation * scale), grad]
         scaled = grad if weight is None else grad * _in_groups(weight, values)
-        main = (scaled - _mean(scaled, 2) - unit * _mean(scaled * unit, 2)) * scale
+        shift = _sum(_sum(scaled, 3), 2) / float(count)
+        along = _sum(_sum(scaled * deviation, 3), 2) * (scale * scale / float(count))
+        main = (scaled - shift - deviation * along) * scale
         result = main if result is None else result + main
     parts: list[Node | None] = [None if result is None else build.cast(build.reshape(result, x.shape), x.dtype)]
     for parameter, term in zip((weight, bias), terms):
-        if parameter is not None and term is not None:
-            each = build.reshape(term, (x.shape[0], groups, x.shape[1] // groups, math.prod(x.shape[2:])))
-            part = build.reduce(_sum(each, 3), "sum", (0,))
-            parts.append(build.cast(build.reshape(part, parameter.shape), parameter.dtype))
-        elif parameter is not None:
-            parts.append(None)
+        if parameter is not None:
+            part = None if term is None else build.reshape(_sum(_sum(term, 3), 0), parameter.shape)
+            parts.append(None if part is None else build.cast(part, parameter.dtype))
     return parts
 
 
-GROUP_NORM = Operator("group_norm", _group_norm, _group_norm_gradient, keeps_format=format_of_first)
+GROUP_NORM = Operator("group_norm", _group_norm, _group_norm_gradient, keeps_format=format_of_first, gradient_keeps_format=True)
 
 
 @_norm

@@ -2,10 +2,11 @@
 
 Every node is either *materialised* (it gets a buffer) or *inlined* into the kernels that need it. Views are never work: a
 chain of views over a buffer is strides; where strides cannot express it (a reshape of permuted data) the value below is
-copied first. A kernel covers one domain, at most one reduced axis, and any number of stored values (its roots):
+copied first. A kernel covers one domain, at most two reduced axes, and any number of stored values (its roots):
 
 * outputs, and everything an anchor (matmul, gather, concat, ...) reads or writes, is materialised;
-* a reduction is inlined where the kernel walks exactly its input, as in softmax; otherwise it is materialised;
+* a reduction is inlined where the kernel walks exactly its input, as in softmax; otherwise it is materialised; a sum of sums
+  over another axis is one reduction over two axes;
 * a value that two kernels would both compute is materialised unless it is cheap.
 
 `fuse` decides by trying: it analyses every root, and where something cannot be inlined it is materialised and the analysis
@@ -21,6 +22,7 @@ from tensorsmith.core import views
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, same_strides
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, touches_complex
+from tensorsmith.passes.reductions import reduced
 from tensorsmith.scalar.table import Fn
 
 ANCHORS = frozenset(
@@ -70,7 +72,7 @@ class Group:
 
     roots: list[Node]
     domain: tuple[int, ...] = ()
-    reduce_axis: int | None = None
+    reduce_axes: tuple[int, ...] = ()
     anchor: Node | None = None
     bias: Node | None = None  # of a matmul: the node added to every row
     activation: Fn | None = None  # of a matmul: applied last
@@ -97,9 +99,9 @@ def apply_chain(start: Strided, chain: Chain) -> Strided:
     return current
 
 
-def row_shape(domain: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """The domain with its reduced axis at extent 1."""
-    return domain[:axis] + (1,) + domain[axis + 1 :]
+def row_shape(domain: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The domain with its reduced axes at extent 1."""
+    return tuple([1 if axis in axes else extent for axis, extent in enumerate(domain)])
 
 
 class Walk:
@@ -164,16 +166,26 @@ class Walk:
 
     def reduction(self, node: Node, chain: Chain, in_reduction: bool) -> None:
         assert self.root is not None
-        shape, axis = node.inputs[0].shape, node.attrs["axis"]
-        group = self.group
-        if group.reduce_axis is None and not group.domain:
-            group.domain, group.reduce_axis = shape, axis
-        if group.domain != shape or group.reduce_axis != axis:
-            raise NeedsBuffer(self.row_value(node))
+        source, axes = reduced(node, self.materialised)
+        shape, group = source.shape, self.group
+        if not group.reduce_axes and not group.domain:
+            group.domain, group.reduce_axes = shape, axes
+        if group.domain != shape or group.reduce_axes != axes:
+            joined = self.inside_joined()
+            raise NeedsBuffer(self.row_value(node) if joined is None else joined)
         target = shape if in_reduction else root_domain(self.root)
-        if not aligned(node, chain, target, shape, axis):
+        if not aligned(node, chain, target, shape, axes):
             raise NeedsBuffer(node)
-        self.visit(node.inputs[0], (), True)
+        if len(axes) > 1:
+            group.visited.add(node.inputs[0])
+        self.visit(source, (), True)
+
+    def inside_joined(self) -> Node | None:
+        """The inner one of two joined reductions that the path leads through: with it apart, its rows may be a kernel."""
+        for above in self.path:
+            if above.op is Primitive.REDUCE and len(reduced(above, self.materialised)[1]) > 1:
+                return above.inputs[0]
+        return None
 
     def row_value(self, node: Node) -> Node:
         """What to materialise for a reduction over other points: the last value computed from it that is as small.
@@ -194,29 +206,31 @@ def root_domain(root: Node) -> tuple[int, ...]:
     return root.inputs[0].shape if root.op in (Primitive.RESHAPE, Primitive.PAIR) else root.shape
 
 
-def aligned(node: Node, chain: Chain, target: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:
+def aligned(
+    node: Node, chain: Chain, target: tuple[int, ...], domain: tuple[int, ...], axes: tuple[int, ...]
+) -> bool:
     """Whether a reduction seen through `chain` is, at every point of `target`, the value of the same row of the domain."""
-    rows = row_shape(domain, axis)
+    rows = row_shape(domain, axes)
     seen = apply_chain(Strided(rows, contiguous_strides(rows)), chain)
     if seen.offset:
         return False
     if target == domain:
-        expected = tuple(0 if i == axis else s for i, s in enumerate(contiguous_strides(rows)))
+        expected = tuple(0 if i in axes else s for i, s in enumerate(contiguous_strides(rows)))
         return same_strides(domain, seen.strides, expected)
-    return is_row_result(target, domain, axis) and same_strides(target, seen.strides, contiguous_strides(target))
+    return is_row_result(target, domain, axes) and same_strides(target, seen.strides, contiguous_strides(target))
 
 
 def same_rows(old: Group, new: Group) -> bool:
     """Whether all that `new` reads of what `old` writes is the value of the same row, so that one kernel can do both."""
-    domain, axis = old.domain, old.reduce_axis
-    if axis is None or domain != new.domain:
+    domain, axes = old.domain, old.reduce_axes
+    if not axes or domain != new.domain:
         return False
-    rows = row_shape(domain, axis)
+    rows = row_shape(domain, axes)
     if rows == domain:
         return False
     try:
         return all(
-            node.shape == rows and aligned(node, chain, domain if inside else root_domain(new.roots[0]), domain, axis)
+            node.shape == rows and aligned(node, chain, domain if inside else root_domain(new.roots[0]), domain, axes)
             for node, chain, inside in new.accesses
             if any(node is root for root in old.roots)
         )
@@ -226,16 +240,16 @@ def same_rows(old: Group, new: Group) -> bool:
 
 def same_points(old: Group, new: Group) -> bool:
     """Whether `new`, which reduces nothing, reads what `old` writes only at the point it is written: one kernel does both."""
-    if old.anchor is not None or new.reduce_axis is not None or old.domain != new.domain:
+    if old.anchor is not None or new.reduce_axes or old.domain != new.domain:
         return False
     made = {id(root) for root in old.roots}
     read = [(node, chain) for node, chain, _ in new.accesses if id(node) in made]
     return all(not chain and node.op not in VIEWS and node.shape == old.domain for node, chain in read)
 
 
-def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axis: int) -> bool:
+def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     """Whether a value of this shape has one element a row of the domain, in order."""
-    return [n for n in shape if n != 1] == [n for n in row_shape(domain, axis) if n != 1]
+    return [n for n in shape if n != 1] == [n for n in row_shape(domain, axes) if n != 1]
 
 
 class Fusion:
@@ -404,11 +418,11 @@ class Fusion:
         group = Group([root])
         walk = Walk(self.materialised, self.place, group)
         walk.start(root)
-        if group.reduce_axis is None:
+        if not group.reduce_axes:
             group.domain = root_domain(root)
-        elif root_domain(root) != group.domain and not is_row_result(root_domain(root), group.domain, group.reduce_axis):
+        elif root_domain(root) != group.domain and not is_row_result(root_domain(root), group.domain, group.reduce_axes):
             raise NeedsBuffer(next(n for n in group.visited if n.op is Primitive.REDUCE))
-        return group, {node for node, _, _ in walk.seen}
+        return group, group.visited.union(node for node, _, _ in walk.seen)
 
     def partition(self) -> list[Group]:
         """All steps, with the kernels joined that can be one."""
@@ -447,7 +461,7 @@ class Fusion:
                 walk.inputs_of(operand, (), False)
             else:
                 walk.visit(operand, (), False)
-            if part.reduce_axis is not None and operand not in self.materialised:
+            if part.reduce_axes and operand not in self.materialised:
                 raise NeedsBuffer(next(n for n in part.visited if n.op is Primitive.REDUCE))
             group.leaves |= part.leaves
             group.visited |= part.visited
@@ -470,7 +484,7 @@ class Fusion:
                 continue
             if old.anchor is not None or old.domain != new.domain or not (index == newest or old.leaves & new.leaves):
                 continue
-            if new.reduce_axis is not None and new.reduce_axis != old.reduce_axis:
+            if new.reduce_axes and new.reduce_axes != old.reduce_axes:
                 continue
             if len(old.visited | new.visited) > LARGEST_BODY or len(old.leaves | new.leaves) > 12:
                 continue

@@ -168,16 +168,38 @@ def vector_loop(
     Under a mask the step must leave the carried values of inactive lanes as they are. Returns the carried values at
     the end.
     """
-    f, lanes = kernel.function, kernel.lanes
-    kinds, sets = [kind for kind, _ in carried], len(carried)
+    kinds = [kind for kind, _ in carried]
     states = [[value for _, value in carried] for _ in range(unroll)]
+    return vector_sets(kernel, low, high, states, kinds, step, merge or (lambda sets: sets[0]), title)[0]
+
+
+def vector_sets(
+    kernel: KernelText,
+    low: Value,
+    high: Value,
+    states: list[list[str]],
+    kinds: Sequence[str],
+    step: Callable[[Value, str | None, list[str]], list[str]],
+    merge: Callable[[list[list[str]]], list[str]] | None,
+    title: str,
+) -> list[list[str]]:
+    """`vector_loop` from given sets of carried values, one for each vector of a step, of types `kinds`.
+
+    Where `merge` is None the sets stay apart, for a loop around this one to carry on.
+    """
+    f, lanes = kernel.function, kernel.lanes
+    unroll, sets = len(states), len(kinds)
     steps = [unroll, 4, 1] if unroll > 4 else [unroll, 1] if unroll > 1 else [1]
+    others: list[list[str]] = []
     for number in steps:
+        if merge is None:
+            states, others = states[:number], states[number:] + others
         while len(states) > number:  # fewer vectors at once: sets of carried values join
             half = len(states) // 2
-            states = [merge([a, b]) if merge else a for a, b in zip(states[:half], states[half:])]
+            assert merge is not None
+            states = [merge([a, b]) for a, b in zip(states[:half], states[half:])]
         end = f.add(low, f.round_down(f.sub(high, low), lanes.count * number))
-        entering = list(zip(kinds * number, [value for state in states for value in state]))
+        entering = list(zip(list(kinds) * number, [value for state in states for value in state]))
         with f.loop(
             low, end, lanes.count * number, entering, name=f"{number} x {lanes.count} lanes of {title}"
         ) as loop:
@@ -192,4 +214,4 @@ def vector_loop(
     ) as rest:
         mask = lanes.below(f.sub(high, rest.index))
         rest.next = list(step(rest.index, mask, rest.carried))
-    return [str(v) for v in rest.out]
+    return [[str(v) for v in rest.out], *others]

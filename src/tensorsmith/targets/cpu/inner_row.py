@@ -9,17 +9,27 @@ to an output or, in rows of up to MOST_KEPT elements, to the stack, and not comp
       for each pass:  for vectors of the row: accumulate, or compute and store
                       combine the lanes, compute what the next pass needs of the row
 
-Constant words: extent (reduce axis), rows, block, axes, then each operand's byte stride along the reduce axis, then the
-odometer's table. Chunk c handles the rows [c * block, (c + 1) * block).
+A row over two reduced axes (a channel: over the batch and over space) lies in slabs, and every pass goes through all of
+them. Its sums are taken by blocks of slabs, of at least LEAST_SUMMED elements, and then added up, which keeps their errors
+small:
+
+      for each pass:  for blocks of slabs:  for slabs of the block:  for vectors of the slab: ...
+                                            add the block's sums to the row's
+
+Constant words: extent (reduce axis), rows, block, axes, then each operand's byte stride along the reduce axis, then (with
+slabs) slabs, slabs of a block and each operand's byte stride from slab to slab, then the odometer's table. Chunk c handles
+the rows [c * block, (c + 1) * block).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tensorsmith.kernels.canonical import Canonical, Structure
-from tensorsmith.targets.cpu.access import Axis, vector_loop
+from tensorsmith.kernels.spec import Kind
+from tensorsmith.targets.cpu.access import Axis, vector_loop, vector_sets
 from tensorsmith.targets.cpu.body import KernelText, cone, from_memory, instruction_cost, memory_element, to_memory
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.chunks import chunk_count, point_nanoseconds
@@ -31,11 +41,12 @@ from tensorsmith.targets.cpu.vector import size_of
 
 _HEADER = 4
 MOST_KEPT = 4096  # elements of a row of which a value is kept on the stack
+LEAST_SUMMED = 4096  # elements of a block of slabs
 
 
 def keeps(canonical: Canonical) -> bool:
     """Whether a row is short enough, and has a value expensive enough, to keep that value on the stack."""
-    if canonical.reduce_extent > MOST_KEPT:
+    if canonical.reduce_extent > MOST_KEPT or canonical.slab_strides:
         return False
     passes = plan_passes(canonical.structure)
     return passes.stash is None and kept_value(canonical.structure, passes) is not None
@@ -59,14 +70,15 @@ def _build(structure: Structure, machine: Machine, name: str, keep: bool) -> tup
     strides: dict[int, Value] = {
         k: kernel.constant_word(_HEADER + k) for k, kind in enumerate(structure.along) if kind == 2
     }
-    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + _HEADER + kernel.structure.operand_count))
-    odometer = Odometer(f, axis_table, axes, kernel.structure.operand_count)
+    operands = structure.operand_count
+    slabs = _Slabs(kernel, _HEADER + operands) if structure.slabs else None
+    words = _HEADER + operands + (2 + operands if slabs else 0)
+    odometer = Odometer(f, f.offset("%args", 8 * (kernel.launch_words + 1 + words)), axes, operands)
     first = f.mul(chunk, block)
     passes = plan_passes(structure)
     kept = _Kept(kernel, passes) if keep else None
     with odometer.walk(first, f.minimum(rows, f.add(first, block)), "rows") as offsets:
-        axis = Axis(kernel, structure.along, offsets, strides, structure.pairs_along)
-        _InnerRow(kernel, passes, axis, extent, kept).emit()
+        _InnerRow(kernel, passes, offsets, strides, extent, kept, slabs).emit()
     return f, kernel.launch_words
 
 
@@ -79,6 +91,17 @@ def _unrolling(kernel: KernelText, positions: list[int], reduces: Sequence[Reduc
     if cost <= 4 and all(r.kind == "sum" for r in reduces):
         return 8
     return 4 if cost <= 30 and len(reduces) <= 2 else 2
+
+
+class _Slabs:
+    """How many slabs a row has, how many of them make a block, and each operand's byte stride from one to the next."""
+
+    def __init__(self, kernel: KernelText, first_word: int) -> None:
+        self.extent = kernel.constant_word(first_word)
+        self.block = kernel.constant_word(first_word + 1)
+        self.strides = {
+            k: kernel.constant_word(first_word + 2 + k) for k, moves in enumerate(kernel.structure.slabs) if moves
+        }
 
 
 class _Kept:
@@ -111,13 +134,23 @@ class _Kept:
 class _InnerRow:
     """Emits all passes of one row."""
 
-    def __init__(self, kernel: KernelText, passes: Passes, axis: Axis, extent: Value, kept: _Kept | None) -> None:
+    def __init__(
+        self, kernel: KernelText, passes: Passes, offsets: Sequence[Value], strides: dict[int, Value], extent: Value,
+        kept: _Kept | None, slabs: _Slabs | None,
+    ) -> None:  # fmt: skip
         self.kernel = kernel
         self.passes = passes
-        self.axis = axis
+        self.offsets = offsets
+        self.strides = strides
+        self.axis = axis = self._axis(offsets)
         self.extent = extent
         self.kept = kept
+        self.slabs = slabs
         self.row_values = kernel.values(axis.broadcast, lambda c: axis.coordinate(c, 0), kernel.uniform, None)
+
+    def _axis(self, offsets: Sequence[Value]) -> Axis:
+        structure = self.kernel.structure
+        return Axis(self.kernel, structure.along, offsets, self.strides, structure.pairs_along)
 
     def emit(self) -> None:
         """The passes, then the row outputs."""
@@ -136,7 +169,7 @@ class _InnerRow:
     def _pass(self, number: int) -> None:
         """One pass: everything that does not vary and is due, then the loop, then the reductions' results."""
         kernel, passes, body = self.kernel, self.passes, self.kernel.structure.body
-        structure, axis, stash, kept = kernel.structure, self.axis, passes.stash, self.kept
+        structure, stash, kept = kernel.structure, passes.stash, self.kept
         for position in range(len(body)):
             if not passes.varies[position] and passes.depth[position] <= number:
                 self.row_values.of(position)
@@ -145,7 +178,9 @@ class _InnerRow:
         reduces = passes.reduces[number]
         reductions = [Reduction(body[r], body[body[r].args[0]].dtype, kernel.lanes) for r in reduces]
 
-        def step(index: Value, mask: str | None, carried: list[str]) -> list[str]:
+        def step(
+            axis: Axis, known: Mapping[int, str], index: Value, mask: str | None, carried: list[str]
+        ) -> list[str]:
             have = dict(known)
             if stash is not None and number > stash[2]:
                 have[stash[0]] = axis.load_output(stash[1], index, mask)
@@ -176,7 +211,12 @@ class _InnerRow:
         def merge(sets: list[list[str]]) -> list[str]:
             return merge_sets(reductions, sets)
 
-        results = vector_loop(kernel, 0, self.extent, unroll, step, carried, merge, f"the row, pass {number + 1}")
+        title = f"pass {number + 1}"
+        if self.slabs is None:
+            over_row = partial(step, self.axis, known)
+            results = vector_loop(kernel, 0, self.extent, unroll, over_row, carried, merge, f"the row, {title}")
+        else:
+            results = merge(self._over_slabs(self.slabs, roots, known, unroll, step, carried, merge, title))
         place = 0
         for r, reduction in zip(reduces, reductions):
             width = len(reduction.kinds)
@@ -185,15 +225,67 @@ class _InnerRow:
             place += width
 
 
+    def _over_slabs(
+        self, slabs: _Slabs, roots: Sequence[int], known: dict[int, str], unroll: int, step: Callable[..., list[str]],
+        carried: Sequence[tuple[str, str]], merge: Callable[[list[list[str]]], list[str]], title: str,
+    ) -> list[list[str]]:  # fmt: skip
+        """One pass over all slabs of the row; the sets of carried values at its end."""
+        kernel, f = self.kernel, self.kernel.function
+        kinds = [kind for kind, _ in carried]
+        fixed = self._fixed_in_slab(roots, known)
+        start = [value for _, value in carried] * unroll
+
+        def apart(values: Sequence[Value]) -> list[list[str]]:
+            return [[str(v) for v in values[u * len(kinds) : (u + 1) * len(kinds)]] for u in range(unroll)]
+
+        with f.loop(0, slabs.extent, slabs.block, list(zip(kinds * unroll, start)), name=f"blocks of slabs, {title}") as block:
+            high = f.minimum(slabs.extent, f.add(block.index, slabs.block))
+            with f.loop(block.index, high, 1, list(zip(kinds * unroll, start)), name="slabs") as slab:
+                axis = self._axis([
+                    f.add(offset, f.mul(slab.index, slabs.strides[k])) if k in slabs.strides else offset
+                    for k, offset in enumerate(self.offsets)
+                ])  # fmt: skip
+                values = kernel.values(axis.broadcast, lambda c: axis.coordinate(c, 0), known, None)
+                for position in fixed:
+                    values.of(position)
+                over_slab = partial(step, axis, values.values)
+                sets = vector_sets(
+                    kernel, 0, self.extent, apart(slab.carried), kinds, over_slab, None, f"the slab, {title}"
+                )
+                slab.next = [value for one in sets for value in one]
+            block.next = [value for pair in zip(apart(block.carried), apart(slab.out)) for value in merge(list(pair))]
+        return apart(block.out)
+
+    def _fixed_in_slab(self, roots: Sequence[int], known: Mapping[int, str]) -> list[int]:
+        """What a pass needs that varies from slab to slab only, and is therefore computed once a slab."""
+        structure = self.kernel.structure
+        moving: set[int] = set()
+        fixed = []
+        for position in cone(structure.body, roots, known):
+            instr = structure.body[position]
+            if instr.kind in (Kind.LOAD, Kind.INDEX):
+                operand = instr.index + (structure.first_coordinate if instr.kind is Kind.INDEX else 0)
+                moves = structure.along[operand] != 0
+            else:
+                moves = instr.kind is Kind.RANDOM or any(a in moving for a in instr.args)
+            if moves:
+                moving.add(position)
+            else:
+                fixed.append(position)
+        return fixed
+
+
 def constants(canonical: Canonical) -> tuple[list[int], int]:
     """The constant words and the number of chunks."""
     structure, extents = canonical.structure, canonical.extents
     sizes = structure.operand_sizes
-    rows = math.prod(extents)
-    wanted = chunk_count(rows * (canonical.reduce_extent * point_nanoseconds(structure) + 20.0))
+    rows, slabs = math.prod(extents), canonical.slab_extent
+    wanted = chunk_count(rows * (slabs * (canonical.reduce_extent * point_nanoseconds(structure) + 5.0) + 15.0))
     block = math.ceil(rows / min(wanted, rows))
     along = [s * size for s, size in zip(canonical.reduce_strides, sizes)]
     strides = [[s * size for s in operand] for operand, size in zip(canonical.strides, sizes)]
-    return [canonical.reduce_extent, rows, block, len(extents), *along, *table(extents, strides)], math.ceil(
-        rows / block
-    )
+    words = [canonical.reduce_extent, rows, block, len(extents), *along]
+    if canonical.slab_strides:
+        words += [slabs, max(1, LEAST_SUMMED // canonical.reduce_extent)]
+        words += [s * size for s, size in zip(canonical.slab_strides, sizes)]
+    return [*words, *table(extents, strides)], math.ceil(rows / block)

@@ -173,7 +173,7 @@ def _compile(structure: Structure, schedule: str, name: str, machine: Machine) -
 def _counts(canonical: Canonical) -> tuple[int, int]:
     """Bytes read and written (each operand's distinct elements once) and scalar operations."""
     structure = canonical.structure
-    points = math.prod(canonical.extents) * max(canonical.reduce_extent, 1)
+    points = math.prod(canonical.extents) * max(canonical.reduce_extent, 1) * canonical.slab_extent
     moved = 0
     for operand, elements in enumerate(structure.operand_sizes):
         if structure.is_coordinate(operand):
@@ -182,6 +182,8 @@ def _counts(canonical: Canonical) -> tuple[int, int]:
             elements *= extent if stride else 1
         if canonical.reduce_extent and canonical.reduce_strides[operand]:
             elements *= canonical.reduce_extent
+        if canonical.slab_strides and canonical.slab_strides[operand]:
+            elements *= canonical.slab_extent
         moved += elements
     operations = sum(1 for instr in structure.body if instruction_cost(instr) and instr.kind.value != "load")
     return moved, points * operations

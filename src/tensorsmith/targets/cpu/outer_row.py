@@ -6,11 +6,13 @@ its own, so nothing is ever combined across lanes, and a strip is narrow enough 
 
     for each outer row
       for each strip of columns
-        for each pass:  for rows of the reduce axis (several at a time):  for vectors of the strip: accumulate
+        for each pass:  for slabs, where two axes are reduced:
+                        for rows of the reduce axis (several at a time):  for vectors of the strip: accumulate
                         for vectors of the strip: finish the reductions, compute the values that later passes need
 
 Constant words: n (columns), extent (reduce axis), strip, parts, block, outer, rows, axes, then each operand's byte
-stride along the columns, then along the reduce axis, then the odometer's table. Chunk c handles part c % parts of the
+stride along the columns, then along the reduce axis, then (with slabs) how many there are and each operand's byte stride
+from one to the next, then the odometer's table. Chunk c handles part c % parts of the
 columns ([part * block, (part + 1) * block) of n) in the outer rows [c // parts * rows, ...).
 """
 
@@ -115,11 +117,17 @@ class OuterRow:
         self.reduce_strides: dict[int, Value] = {
             k: kernel.constant_word(_HEADER + operands + k) for k in range(operands) if structure.along[k] != 0
         }
+        words = _HEADER + 2 * operands
+        self.slab_strides: dict[int, Value] = {}
+        if structure.slabs:
+            self.slabs = kernel.constant_word(words)
+            self.slab_strides = {k: kernel.constant_word(words + 1 + k) for k in range(operands) if structure.slabs[k]}
+            words += 1 + operands
         low = f.mul(f.urem(chunk, parts), block)
         high = f.minimum(n, f.add(low, block))
         first = f.mul(f.udiv(chunk, parts), rows)
         last = f.minimum(outer, f.add(first, rows))
-        axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + _HEADER + 2 * operands))
+        axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + words))
         odometer = Odometer(f, axis_table, axes, operands)
         with (
             odometer.walk(first, last, "rows of the outer axes") as offsets,
@@ -139,7 +147,7 @@ class OuterRow:
         for number in range(passes.count + 1):
             self._between(number, offsets, width)
             if number < passes.count:
-                self._pass(number, offsets, width)
+                self._slabs(number, offsets, width)
 
     def _axis(self, offsets: Sequence[Value]) -> Axis:
         return Axis(self.kernel, self.structure.inner, offsets, self.inner_strides, self.structure.pairs)
@@ -186,6 +194,19 @@ class OuterRow:
         vector_loop(
             kernel, 0, width, 1, step, title=f"columns, {'last values' if final else f'before pass {number + 1}'}"
         )
+
+    def _slabs(self, number: int, offsets: Sequence[Value], width: Value) -> None:
+        """Pass `number` over every slab."""
+        if not self.structure.slabs:
+            self._pass(number, offsets, width)
+            return
+        f = self.kernel.function
+        with f.loop(0, self.slabs, 1, name="slabs") as slab:
+            moved = [
+                f.add(offset, f.mul(slab.index, self.slab_strides[k])) if k in self.slab_strides else offset
+                for k, offset in enumerate(offsets)
+            ]
+            self._pass(number, moved, width)
 
     def _pass(self, number: int, offsets: Sequence[Value], width: Value) -> None:
         """Pass `number` over the reduce axis: groups of rows, then the rows left."""
@@ -311,22 +332,24 @@ def constants(canonical: Canonical) -> tuple[list[int], int]:
     structure, extents = canonical.structure, canonical.extents
     sizes = structure.operand_sizes
     n, outer, extent = extents[-1], math.prod(extents[:-1]), canonical.reduce_extent
-    wanted = chunk_count(n * outer * extent * point_nanoseconds(structure))
+    wanted = chunk_count(n * outer * extent * canonical.slab_extent * point_nanoseconds(structure))
     parts = min(math.ceil(wanted / outer), max(1, n // 128)) if outer < wanted else 1
     block = -(-math.ceil(n / parts) // 64) * 64
     parts = math.ceil(n / block)
     rows = math.ceil(outer / max(1, min(outer, wanted // parts)))
     # Several passes should find the strip in the cache again, if strips of at least 64 columns can.
     strip = MOST_COLUMNS
-    bytes_of_column = extent * sum(size for size, stride in zip(sizes, canonical.reduce_strides) if stride)
+    moving = sum(size for size, stride in zip(sizes, canonical.reduce_strides) if stride)
+    bytes_of_column = canonical.slab_extent * extent * moving
     while strip > 64 and strip * bytes_of_column > _CACHE_BYTES and _several(structure):
         strip //= 2
     along_columns = [operand[-1] * size for operand, size in zip(canonical.strides, sizes)]
     along_rows = [s * size for s, size in zip(canonical.reduce_strides, sizes)]
+    slabs = [canonical.slab_extent, *[s * size for s, size in zip(canonical.slab_strides, sizes)]] if structure.slabs else []
     outer_table = table(
         extents[:-1], [[s * size for s in operand[:-1]] for operand, size in zip(canonical.strides, sizes)]
     )
-    words = [n, extent, strip, parts, block, outer, rows, len(extents) - 1, *along_columns, *along_rows, *outer_table]
+    words = [n, extent, strip, parts, block, outer, rows, len(extents) - 1, *along_columns, *along_rows, *slabs, *outer_table]
     return words, parts * math.ceil(outer / rows)
 
 

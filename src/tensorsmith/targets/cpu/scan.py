@@ -272,7 +272,7 @@ def lower_scan(spec: ScanSpec, machine: Machine | None = None) -> LoweredKernel:
     Launch words: addresses of the source and of the result. NotImplementedError for dtypes that kernels do not have.
     """
     machine = machine or default_machine()
-    extents, strides = arrange(spec.domain, [spec.source, spec.result], [1], spec.axis)
+    extents, strides = arrange(spec.domain, [spec.source, spec.result], [1], (spec.axis,))
     steps = [spec.source[spec.axis], spec.result[spec.axis]]
     extent = spec.domain[spec.axis]
     beside = extents[-1] > 1 and all(operand[-1] == 1 for operand in strides)

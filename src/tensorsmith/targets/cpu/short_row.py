@@ -49,6 +49,8 @@ def fits(canonical: Canonical) -> bool:
     structure = canonical.structure
     positional = any(instr.reduction in ("argmax", "argmin") for instr in structure.body)
     most = MOST_COLUMNS if positional and all(structure.rows) else _MOST_MOVED
+    if structure.slabs:
+        return False
     return 1 < canonical.reduce_extent <= most and canonical.extents[-1] >= _LEAST_ROWS
 
 

@@ -59,18 +59,18 @@ def render(spec: KernelSpec) -> Rendered:
         axes = len(canonical.extents)
         raise NotImplementedError(f"{spec.name}: {axes} axes that do not merge, at most {MAX_AXES} fit")
     rows = math.prod(canonical.extents)
-    if spec.reduce_axis is None:
+    if not spec.reduce_axes:
         source = _Text(canonical.structure, 0).pointwise(name)
         block, grid = (BLOCK, 1), min(MOST_BLOCKS, -(-rows // BLOCK))
     else:
-        threads = WARP if canonical.reduce_extent <= LONGEST_WARP_ROW else BLOCK
+        threads = WARP if canonical.reduce_extent * canonical.slab_extent <= LONGEST_WARP_ROW else BLOCK
         source = _Text(canonical.structure, threads).row(name)
         block, grid = (threads, BLOCK // threads), min(MOST_BLOCKS, -(-rows // (BLOCK // threads)))
     return Rendered(source, name, block, grid, _size_words(canonical))
 
 
 def _size_words(canonical: Canonical) -> tuple[int, ...]:
-    """points, axes, length, extents[MAX_AXES], strides[MAX_AXES] of every operand, strides along the row."""
+    """points, axes, length, extents[MAX_AXES], strides[MAX_AXES] of every operand, strides along the row, those of slabs."""
 
     def padded(values: Iterable[int]) -> list[int]:
         values = list(values)
@@ -80,7 +80,8 @@ def _size_words(canonical: Canonical) -> tuple[int, ...]:
     words = [math.prod(extents), len(extents), canonical.reduce_extent, *padded(extents)]
     for strides in canonical.strides:
         words += padded(strides)
-    return (*words, *(canonical.reduce_strides or [0] * len(canonical.strides)))
+    words += canonical.reduce_strides or [0] * len(canonical.strides)
+    return (*words, canonical.slab_extent, *canonical.slab_strides) if canonical.slab_strides else tuple(words)
 
 
 @dataclass
@@ -170,8 +171,10 @@ class _Text:
             "    long long points, axes, length;  // points (or rows), kept axes, extent of the reduced axis\n"
             f"    long long extents[{MAX_AXES}], strides[{self.structure.operand_count}][{MAX_AXES}];  // in elements\n"
             f"    long long along[{self.structure.operand_count}];  // strides along the reduced axis\n"
-            "};"
         )
+        if self.structure.slabs:
+            sizes += f"    long long slabs, from_slab[{self.structure.operand_count}];  // of the second one\n"
+        sizes += "};"
         kernel = "\n".join([self._signature(name) + " {", *lines, "}"])
         return "\n\n".join(part for part in (with_dependencies(kernel), sizes, kernel) if part) + "\n"
 
@@ -231,6 +234,8 @@ class _Text:
         offsets = {}
         for k, stride_class in enumerate(self.structure.along):
             offsets[k] = f"o{k}" + ("", " + j", f" + j * sizes.along[{k}]")[stride_class]
+            if self.structure.slabs and self.structure.slabs[k]:
+                offsets[k] += f" + slab * sizes.from_slab[{k}]"
         row = _Scope(self, "        ", {k: f"o{k}" for k in range(self.structure.operand_count)}, dict(head.known))
         row.line("const long long length = sizes.length;")
         for line in self._coordinates("row", list(range(self.structure.operand_count)), False):
@@ -244,8 +249,7 @@ class _Text:
                     row.value(position)
         inside = [k for k, is_row in enumerate(self.structure.rows) if not is_row]
         if inside:
-            row.line(f"for (long long j = threadIdx.x; j < length; j += {self.threads}) {{")
-            element = _Scope(self, row.indent + "    ", offsets, dict(row.known), row.lines)
+            element = self._elements(row, offsets)
             for output in inside:
                 element.value(self.structure.values[output])
             for output in inside:
@@ -260,6 +264,16 @@ class _Text:
         loop = f"    for (long long row = {start}; row < sizes.points; row += gridDim.x * (long long)blockDim.y) {{"
         return self._assembled(name, [*head.lines, loop, *row.lines, "    }"])
 
+    def _elements(self, row: _Scope, offsets: Mapping[int, str]) -> _Scope:
+        """Open the loop over the elements of a row: element j, of every slab where there are several."""
+        inside = _Scope(self, row.indent + "    ", offsets, dict(row.known), row.lines)
+        if not self.structure.slabs:
+            row.line(f"for (long long j = threadIdx.x; j < length; j += {self.threads}) {{")
+        else:
+            row.line(f"for (long long i = threadIdx.x; i < length * sizes.slabs; i += {self.threads}) {{")
+            inside.line("const long long slab = i / length, j = i % length;")
+        return inside
+
     def _reductions(self, row: _Scope, positions: Sequence[int], offsets: Mapping[int, str]) -> None:
         """One pass over the row for several reductions, then their combination over threads."""
         for p in positions:
@@ -268,8 +282,7 @@ class _Text:
             row.line(f"{c_type(state)} r{p} = {literal(state, self._identity(instr))};")
             if instr.reduction in ("argmax", "argmin"):
                 row.line(f"long long i{p} = -1;")
-        row.line(f"for (long long j = threadIdx.x; j < length; j += {self.threads}) {{")
-        element = _Scope(self, row.indent + "    ", offsets, dict(row.known), row.lines)
+        element = self._elements(row, offsets)
         for p in positions:
             source = self.body[self.body[p].args[0]].dtype
             value = element.value(self.body[p].args[0])
