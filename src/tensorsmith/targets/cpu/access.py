@@ -34,7 +34,8 @@ class Axis:
             for k in range(kernel.structure.operand_count)
         ]
 
-    def _pointer(self, operand: int, index: Value) -> str:
+    def address(self, operand: int, index: Value) -> str:
+        """Where an operand lies at a position along the axis."""
         f = self.kernel.function
         pointer = self.pointers[operand]
         assert pointer is not None
@@ -69,7 +70,7 @@ class Axis:
         element = memory_element(dtype)
         if mask is None and operand in self.first_of:
             return self._part_of_pair(operand, index)
-        pointer = self._pointer(operand, index)
+        pointer = self.address(operand, index)
         if self.classes[operand] == 1:
             value = kernel.lanes.load(element, pointer, mask)
         elif mask is None:
@@ -85,7 +86,7 @@ class Axis:
         if found is None:
             kernel = self.kernel
             element = memory_element(kernel.operand_dtype(first))
-            found = self.both[first, index] = kernel.lanes.load_pairs(element, self._pointer(first, index))
+            found = self.both[first, index] = kernel.lanes.load_pairs(element, self.address(first, index))
         return found[operand != first]
 
     def store_all(self, values: Mapping[int, str], index: Value, mask: str | None) -> None:
@@ -99,7 +100,7 @@ class Axis:
             elif operand in self.second_of:
                 element = memory_element(kernel.structure.outputs[output])
                 other = values[self.second_of[operand] - start]
-                kernel.lanes.store_pairs(element, value, other, self._pointer(operand, index))
+                kernel.lanes.store_pairs(element, value, other, self.address(operand, index))
 
     def _gather_or_reverse(self, element: str, pointer: str, stride: str) -> str:
         """Elements `stride` bytes apart; of an axis walked backwards, a whole vector turned round."""
@@ -132,7 +133,7 @@ class Axis:
         kernel = self.kernel
         operand = kernel.structure.first_output + output
         element = memory_element(kernel.structure.outputs[output])
-        pointer = self._pointer(operand, index)
+        pointer = self.address(operand, index)
         if self.classes[operand] == 2:
             return kernel.lanes.gather(element, pointer, str(self.strides[operand]), mask)
         return kernel.lanes.load(element, pointer, mask)
@@ -144,7 +145,7 @@ class Axis:
         dtype = kernel.structure.outputs[output]
         element = memory_element(dtype)
         raw = to_memory(kernel.lanes, dtype, value)
-        pointer = self._pointer(operand, index)
+        pointer = self.address(operand, index)
         if self.classes[operand] == 2:
             kernel.lanes.scatter(element, raw, pointer, str(self.strides[operand]), mask)
         else:

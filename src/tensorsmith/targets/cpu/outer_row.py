@@ -277,6 +277,8 @@ class OuterRow:
                 }
                 for u, axis in enumerate(axes):
                     known = dict(shared.values)
+                    if number == 0 and mask is None:
+                        self._ask_ahead(axis, index, group)
                     if held:
                         assert stash is not None
                         known[stash[0]] = axis.load_output(stash[1], index, mask)
@@ -306,6 +308,15 @@ class OuterRow:
                 return []
 
             vector_loop(kernel, 0, width, 1, step, title="the strip")
+
+
+    def _ask_ahead(self, axis: Axis, index: Value, group: int) -> None:
+        """Ask for what the next group of rows reads at the same columns: rows are too short for the machine to see it."""
+        kernel, structure, f = self.kernel, self.structure, self.kernel.function
+        for k in range(len(structure.inputs)):
+            if structure.inner[k] == 1 and structure.along[k] != 0:
+                ahead = f.offset(axis.address(k, index), f.mul(self.reduce_strides[k], group))
+                f.call("void", "llvm.prefetch.p0", ("ptr", ahead), ("i32", 0), ("i32", 3), ("i32", 1))
 
 
 def fits(canonical: Canonical) -> bool:
