@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 from network_oracle import compare, numbers, same_error, torch
 
 import tensorsmith as ts
@@ -111,6 +112,104 @@ def test_refused_as_pytorch_does():
         F.batch_norm(ts.zeros(1, 4), None, None, training=True)
     with pytest.raises(ValueError, match="more than 1 spatial element when training"):
         F.instance_norm(ts.zeros(2, 4, 1))
+
+
+# What may be lost in one result, as a part of the largest value: float32 a few roundings, halves one of their own.
+ROUNDING = {"float64": 1e-12, "float32": 4e-6, "float16": 3e-3, "bfloat16": 2e-2}
+
+
+def in_format(array: np.ndarray, last: bool) -> np.ndarray:
+    """The same values, channels last in memory if asked for."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if last else array
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_any_normalisation_by_channel(data: st.DataObject):
+    """Results and gradients against float64, result and strides against PyTorch, over shapes, formats and dtypes."""
+    kind = data.draw(st.sampled_from(["batch", "group", "instance"]))
+    rank = data.draw(st.integers(3 if kind == "instance" else 2, 5))
+    groups = data.draw(st.integers(1, 3))
+    channels = groups * data.draw(st.integers(1, 40 if rank == 2 else 7))
+    long = st.integers(2, 130) if rank <= 3 else st.integers(2, 9)
+    shape = (data.draw(st.integers(2, 9)), channels, *(data.draw(long) for _ in range(rank - 2)))
+    dtype = data.draw(st.sampled_from(list(ROUNDING)))
+    last = data.draw(st.booleans()) and rank == 4
+    random = np.random.default_rng(data.draw(st.integers(0, 9)))
+    x, g = (in_format(random.standard_normal(shape) * 2 + 1, last) for _ in range(2))
+    w, b = random.uniform(0.5, 1.5, channels), random.standard_normal(channels)
+
+    def call(functions, x, w, b):
+        if kind == "batch":
+            return functions.batch_norm(x, None, None, w, b, training=True)
+        return functions.instance_norm(x, None, None, w, b) if kind == "instance" else functions.group_norm(x, groups, w, b)
+
+    def run(library, functions, dtype):
+        operands = [library.tensor(np.ascontiguousarray(a)).to(getattr(library, dtype)) for a in (x, w, b)]
+        grad = library.tensor(np.ascontiguousarray(g)).to(getattr(library, dtype))
+        if last:
+            operands[0], grad = (t.contiguous(memory_format=library.channels_last) for t in (operands[0], grad))
+        rounded = [t.detach().requires_grad_() for t in operands]
+        y = call(functions, *rounded)
+        y.backward(grad)
+        return y, [numbers(t) for t in (y, *(t.grad for t in rounded))], [numbers(t) for t in (*rounded, grad)]
+
+    y, found, operands = run(ts, F, dtype)
+    theirs, _, _ = run(torch, TF, dtype)
+    assert tuple(y.stride()) == tuple(theirs.stride()) or 1 in shape
+    exact = [torch.tensor(a, requires_grad=True) for a in operands[:3]]
+    expected = call(TF, *exact)
+    expected.backward(torch.tensor(operands[3]))
+    # A bias's gradient may be the sum of many terms that cancel: it is measured against their size.
+    sizes = [None, None, np.abs(operands[3]).sum() * 2, np.abs(operands[3]).sum()]
+    for mine, reference, size in zip(found, (expected, *(t.grad for t in exact)), sizes):
+        wanted = numbers(reference)
+        bound = ROUNDING[dtype] * max(1.0, float(np.abs(wanted).max()), (size or 0.0) / 100)
+        np.testing.assert_allclose(mine, wanted, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("form", ["contiguous_format", "channels_last"])
+@pytest.mark.parametrize("shape", [(20, 300, 7, 7), (4, 3, 160, 150), (7, 48, 32, 32)])
+def test_large_batches_whose_work_is_divided(shape: tuple[int, ...], form: str):
+    operands = [RANDOM.standard_normal(shape) + 3, RANDOM.uniform(0.5, 1.5, shape[1]), normal(shape[1])]
+    results = []
+    for library, functions, dtype in ((ts, F, ts.float32), (torch, TF, torch.float64)):
+        x, w, b = (library.tensor(a, dtype=dtype) for a in operands)
+        x = x.contiguous(memory_format=getattr(library, form)).requires_grad_()
+        w.requires_grad_()
+        mean, variance = library.zeros(shape[1], dtype=dtype), library.ones(shape[1], dtype=dtype)
+        y = functions.batch_norm(x, mean, variance, w, b, training=True)
+        (y * y * y).mean().backward()
+        assert x.grad.stride() == x.stride() == y.stride()
+        results.append([numbers(t) for t in (y, mean, variance, x.grad, w.grad)])
+    for mine, exact in zip(*results):
+        np.testing.assert_allclose(mine, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
+def test_gradients_against_differences():
+    x, w, b = (ts.tensor(normal(*s), requires_grad=True) for s in ((2, 4, 3), (4,), (4,)))
+    for call in (
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        lambda x, w, b: F.group_norm(x, 2, w, b),
+        lambda x, w, b: F.instance_norm(x, None, None, w, b),
+    ):
+        assert ts.autograd.gradcheck(call, (x, w, b))
+
+
+def test_results_do_not_depend_on_threads():
+    x = ts.tensor(RANDOM.standard_normal((12, 20, 40, 35)), dtype=ts.float32)
+    found = []
+    for threads in (1, 2):
+        before = ts.get_num_threads()
+        ts.set_num_threads(threads)
+        try:
+            leaf = x.detach().requires_grad_()
+            y = F.batch_norm(leaf, None, None, training=True)
+            (y * y).sum().backward()
+            found.append((y.detach().numpy().copy(), leaf.grad.numpy().copy()))
+        finally:
+            ts.set_num_threads(before)
+    assert all(np.array_equal(a, b) for a, b in zip(*found))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

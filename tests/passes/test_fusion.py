@@ -19,15 +19,20 @@ from tensorsmith.targets.reference import interpret
 ROWS = ts.zeros(8, 16).layout
 LABELS = ts.zeros(8, dtype=ts.int64).layout
 VECTOR = ts.zeros(16).layout
+IMAGES = ts.zeros(5, 6, 4, 7).layout
+LAST = ts.zeros(5, 6, 4, 7).contiguous(memory_format=ts.channels_last).layout
+CHANNELS = ts.zeros(6).layout
+AFFINE = {"eps": 1e-5, "has_weight": True}
 
 
 def forward_and_backward(name, kinds, attrs):
-    """Step names of an operator's plan and of its gradient's."""
+    """Step names of an operator's plan and of its gradient's, from that of the first result."""
     operator = operators()[name]
     program = operator.program(kinds, attrs)
     needs = tuple(k.dtype.kind == "f" for k in kinds)
-    backward = program.backward(needs, (True,) * len(program.graph.outputs))
+    backward = program.backward(needs, (True,) + (False,) * (len(program.graph.outputs) - 1))
     layouts = [ts.zeros(n.shape, dtype=n.dtype).layout for n in backward.backward.graph.inputs]
+    layouts = [kinds[0] if layout.shape == kinds[0].shape and layout.dtype is kinds[0].dtype else layout for layout in layouts]
     plans = plan_for(operator, program, kinds), plan_for(backward, backward.program(layouts, {}), layouts)
     return tuple(len(plan.steps) for plan in plans), tuple(tuple(s.name for s in plan.steps) for plan in plans)
 
@@ -42,7 +47,15 @@ def forward_and_backward(name, kinds, attrs):
         ("mean", [ROWS], {"axes": (1,), "keepdim": False, "dtype": None}, (1, 1)),
         ("var", [ROWS], {"axes": (1,), "correction": 1.0, "keepdim": False}, (1, 1)),
         ("layer_norm", [ROWS, VECTOR, VECTOR], {"axes": 1, "eps": 1e-5, "centred": True, "has_weight": True}, (1, 2)),
+        ("layer_norm", [ROWS, VECTOR], {"axes": 1, "eps": 1e-5, "centred": False, "has_weight": True}, (1, 2)),
         ("sum", [ROWS], {"axes": (0, 1), "keepdim": False, "dtype": None}, (1, 0)),  # its gradient is a view
+        ("sum", [IMAGES], {"axes": (0, 2, 3), "keepdim": False, "dtype": None}, (1, 0)),
+        ("var", [IMAGES], {"axes": (0, 2, 3), "correction": 1.0, "keepdim": False}, (1, 1)),
+        ("batch_norm", [IMAGES, CHANNELS, CHANNELS], {**AFFINE, "one_kernel": True, "rows": 0}, (1, 1)),
+        ("batch_norm", [LAST, CHANNELS, CHANNELS], {**AFFINE, "one_kernel": True, "rows": 0}, (1, 1)),
+        ("batch_norm", [ROWS, VECTOR, VECTOR], {**AFFINE, "one_kernel": True, "rows": 0}, (1, 1)),
+        ("group_norm", [IMAGES, CHANNELS, CHANNELS], {**AFFINE, "groups": 2}, (1, 3)),  # a scale a group, the input, the parameters
+        ("group_norm", [IMAGES, CHANNELS, CHANNELS], {**AFFINE, "groups": 6}, (1, 3)),
     ],
 )
 def test_number_of_kernels(name, kinds, attrs, counts):

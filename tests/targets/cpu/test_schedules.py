@@ -122,6 +122,45 @@ def test_layer_norm_with_a_row_output(shape, on):
     check(layer_norm(*shape), [x.ravel(), w], on=on, tolerance=2e-6)
 
 
+def channel_norm(shape: tuple[int, ...], strides: tuple[int, ...]) -> KernelSpec:
+    """Mean and spread of every channel (axis 1) over axes 0 and 2, a weight per sample, and the deviations."""
+    count = shape[0] * shape[2]
+    body = (
+        load(), load(1), apply(Fn.MUL, 0, 1), reduce("sum", 2), Instr(Kind.CONST, f32, value=1 / count), apply(Fn.MUL, 3, 4),
+        apply(Fn.SUB, 2, 5), apply(Fn.MUL, 6, 6), reduce("sum", 7), reduce("max", 6), apply(Fn.MUL, 6, 9),
+    )  # fmt: skip
+    x, row = Operand(f32, strides), Operand(f32, (0, 1, 0))
+    stores = (Store(x, 10), Store(row, 8, row=True), Store(row, 9, row=True))
+    return KernelSpec(shape, 2, (x, Operand(f32, (1, 0, 0))), body, stores, name="channels", outer_reduce_axis=0)
+
+
+@EACH_MACHINE
+@pytest.mark.parametrize("shape", [(1, 3, 40), (5, 1, 7), (3, 4, 1), (4, 6, 49), (3, 5, 1500), (70, 2, 100)])
+@pytest.mark.parametrize("last", [False, True])
+def test_rows_over_two_axes(shape, last, on):
+    """Slabs of consecutive elements, slabs of columns, and what is one axis after all."""
+    n, c, m = shape
+    spec = channel_norm(shape, (m * c, 1, c) if last else (m * c, m, 1))
+    generator = np.random.default_rng(5)
+    x, w = generator.standard_normal(n * c * m), generator.uniform(0.5, 2, n)
+    check(spec, [x.astype(np.float32), w.astype(np.float32)], on=on, tolerance=2e-5)
+    if n > 1 and m > 1 and c > 1:
+        assert lower(spec, on).schedule == ("row outer" if last else "row inner")
+
+
+def test_two_reduced_axes_that_every_operand_walks_as_one_are_one():
+    x, row = Operand(f32, (24, 8, 1)), Operand(f32, (0, 1, 0))
+    for strides, extents in (((8, 96, 1), (4 * 8, 1)), ((96, 8, 1), (8, 4))):
+        spec = KernelSpec((4, 3, 8), 2, (Operand(f32, strides),), (load(), reduce("sum", 0)), (Store(row, 1, row=True),),
+                          outer_reduce_axis=0)  # fmt: skip
+        canonical = canonicalize(spec)
+        assert (canonical.reduce_extent, canonical.slab_extent) == extents
+    positions = (load(), reduce("argmax", 0, dtypes.int64))
+    with pytest.raises(NotImplementedError, match="argmax and argmin over two axes"):
+        canonicalize(KernelSpec((4, 3, 8), 2, (x,), positions, (Store(Operand(dtypes.int64, (0, 1, 0)), 1, row=True),),
+                                outer_reduce_axis=0))  # fmt: skip
+
+
 @EACH_MACHINE
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("shape", [(7, 50), (50, 7), (90, 90)])

@@ -312,7 +312,7 @@ class OuterRow:
 
     def _ask_ahead(self, axis: Axis, index: Value, group: int) -> None:
         """Ask for what the next group of rows reads at the same columns: rows are too short for the machine to see it."""
-        kernel, structure, f = self.kernel, self.structure, self.kernel.function
+        structure, f = self.structure, self.kernel.function
         for k in range(len(structure.inputs)):
             if structure.inner[k] == 1 and structure.along[k] != 0:
                 ahead = f.offset(axis.address(k, index), f.mul(self.reduce_strides[k], group))
