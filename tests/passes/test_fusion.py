@@ -50,11 +50,10 @@ def forward_and_backward(name, kinds, attrs):
         ("layer_norm", [ROWS, VECTOR], {"axes": 1, "eps": 1e-5, "centred": False, "has_weight": True}, (1, 2)),
         ("sum", [ROWS], {"axes": (0, 1), "keepdim": False, "dtype": None}, (1, 0)),  # its gradient is a view
         ("sum", [IMAGES], {"axes": (0, 2, 3), "keepdim": False, "dtype": None}, (1, 0)),
-        ("var", [IMAGES], {"axes": (0, 2, 3), "correction": 1.0, "keepdim": False}, (1, 1)),
         ("batch_norm", [IMAGES, CHANNELS, CHANNELS], {**AFFINE, "one_kernel": True, "rows": 0}, (1, 1)),
         ("batch_norm", [LAST, CHANNELS, CHANNELS], {**AFFINE, "one_kernel": True, "rows": 0}, (1, 1)),
         ("batch_norm", [ROWS, VECTOR, VECTOR], {**AFFINE, "one_kernel": True, "rows": 0}, (1, 1)),
-        ("group_norm", [IMAGES, CHANNELS, CHANNELS], {**AFFINE, "groups": 2}, (1, 3)),  # a scale a group, the input, the parameters
+        ("group_norm", [IMAGES, CHANNELS, CHANNELS], {**AFFINE, "groups": 2}, (1, 3)),  # scales of groups, input, parameters
         ("group_norm", [IMAGES, CHANNELS, CHANNELS], {**AFFINE, "groups": 6}, (1, 3)),
     ],
 )
