@@ -401,8 +401,12 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample((Data((3, 4)),), {"axes": 1, "eps": 1e-5, "centred": False, "has_weight": False}),
     ],
     "batch_norm": [
-        Sample((Data(shape), Data((3,)), Data((3,))), {"eps": 0.1, "has_weight": True}) for shape in ((4, 3), (2, 3, 4))
-    ],
+        Sample((Data(shape), Data((3,)), Data((3,))), {"eps": 0.1, "has_weight": True, **division})
+        for shape, division in (
+            ((4, 3), {}), ((2, 3, 4), {}), ((2, 3, 4), {"one_kernel": False, "rows": 0}),
+            ((2, 3, 4), {"one_kernel": False, "rows": 2}),
+        )
+    ],  # fmt: skip
     "batch_norm_evaluation": [
         Sample((Data((2, 3, 4)), *[Data((3,))] * 4), {"eps": 0.1, "has_weight": True})
     ],

@@ -83,7 +83,7 @@ class Group:
     def copy(self) -> Group:
         """The same kernel, to be joined with others (which adds to roots, leaves and visited)."""
         return Group(
-            self.roots.copy(), self.domain, self.reduce_axis, self.anchor, self.bias, self.activation, self.leaves.copy(),
+            self.roots.copy(), self.domain, self.reduce_axes, self.anchor, self.bias, self.activation, self.leaves.copy(),
             self.accesses, self.visited.copy(),
         )  # fmt: skip
 

@@ -357,7 +357,7 @@ def lower_ranks(spec: RankSpec, machine: Machine | None = None) -> LoweredKernel
     """
     machine = machine or default_machine()
     extent, size = spec.domain[spec.axis], spec.dtype.itemsize
-    extents, strides = arrange(spec.domain, [spec.source, spec.result], [0], spec.axis)
+    extents, strides = arrange(spec.domain, [spec.source, spec.result], [0], (spec.axis,))
     words = Words(size < 8)
     way, groups, digit = _way(spec, machine, words)
     structure = RankStructure(spec.dtype, spec.descending, way, extent > 1 and spec.source[spec.axis] != 1)
