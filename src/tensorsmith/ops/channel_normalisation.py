@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.core.layout import is_contiguous
 from tensorsmith.core.memory_format import format_of_first
 from tensorsmith.eager.dispatch import call
@@ -25,6 +26,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_floating, need_tensors
+from tensorsmith.ops.creation import full
 from tensorsmith.ops.registry import public
 from tensorsmith.passes.reductions import FEW_ROWS, LONG
 from tensorsmith.scalar import functions as f
@@ -265,6 +267,10 @@ def batch_norm(
     attrs = {"eps": float(eps), "has_weight": weight is not None}
     if not training:
         return call(_evaluated, (input, running_mean, running_var, *parameters), attrs)
+    if not count:  # an empty batch has no statistics: whatever they are, nothing is normalised by them
+        dtype = compute_dtype(input.dtype)
+        statistics = full((channels,), 0.0, dtype=dtype), full((channels,), 1.0, dtype=dtype)
+        return call(_evaluated, (input, *statistics, *parameters), attrs)
     attrs |= _division(shape, input.layout.strides)
     result, mean, variance = call(BATCH_NORM, (input, *parameters), attrs)
     _update(running_mean, mean, float(momentum), 1.0)

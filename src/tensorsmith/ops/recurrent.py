@@ -174,6 +174,7 @@ def _run(
         raise RuntimeError(f"expected {'4' if has_biases else '2'} weights for each of {units} directions, got {len(params)}")
     runs = _runs(x, sizes)
     at_once = each == (4 if has_biases else 2) and sum(length for length, _ in runs) >= _FEWEST_STEPS
+    at_once = at_once and all(elements for _, elements in runs)  # an empty batch has no steps to run
     alone = at_once and units == 1  # states keep the axis of the layers' directions
     starts = [(state,) if alone else state.unbind(0) for state in hx]
     ends: list[State] = []
