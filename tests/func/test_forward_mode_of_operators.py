@@ -85,7 +85,7 @@ def test_tangents(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ONCE])
 def test_second_derivatives(name):
     """Forward over reverse, reverse over forward and forward over forward agree, as transforms and by `forward_ad`."""
-    for function, xs, ts_ in calls(name):
+    for function, xs, ts_ in calls(name)[:2]:
         scalar = square(function)
         expected = jvp(every(scalar), xs, ts_)[1]
         same(every(lambda *zs: jvp(scalar, zs, ts_)[1])(*xs), expected)
@@ -109,7 +109,7 @@ def test_second_derivatives(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_batches(name):
     """vmap of jvp and jvp of vmap are jvp of each example."""
-    for function, xs, ts_ in calls(name):
+    for function, xs, ts_ in calls(name)[:2]:
         many = tuple([ts.stack([x, x * 0.97]) for x in xs])
         tangents = tuple([ts.stack([t, -2 * t]) for t in ts_])
         single = [jvp(function, tuple(x[i] for x in many), tuple(t[i] for t in tangents))[1] for i in range(2)]

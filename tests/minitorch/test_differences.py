@@ -312,7 +312,7 @@ def test_programs_and_tests_run_with_minitorch_meaning_this_layer(tmp_path):
     done = run(str(program), "--flag", cwd=tmp_path)
     assert done.stdout == "4.0 6 ['--flag'] beside it True __main__\n", done.stderr
     (tmp_path / "test_it.py").write_text("import minitorch\n\ndef test_it():\n    assert minitorch.Scalar(2.0).data == 2.0\n")
-    done = run("pytest", "-q", "-n", "1", "test_it.py", cwd=tmp_path)
+    done = run("pytest", "-q", "test_it.py", cwd=tmp_path)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 

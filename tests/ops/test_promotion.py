@@ -62,8 +62,9 @@ OPERATORS["masked_scatter"] = lambda L, a, b: a.masked_scatter(L.tensor(PICKED),
 # In sorted values only: the last two of LEFT.
 OPERATORS["searchsorted"] = lambda L, a, b: L.searchsorted(a[1:] if isinstance(a, L.Tensor) and a.ndim else a, b)
 
-# Every pair of dtypes for these; of the others every dtype beside float16, int64, bool and uint16. Those four meet each other
-# with and without dimensions on either side; of the ways of other pairs each has one, another for every pair and operator.
+# Every pair of dtypes for these; of the others half of the dtypes, in turn, beside float16, int64, bool and uint16. Those
+# four meet each other with and without dimensions on either side; of the ways of other pairs each has one, another for
+# every pair and operator.
 THOROUGH = ("+", "/", "//", "where", "cat", "add_", "lt", "result_type")
 FEW = ("float16", "int64", "bool", "uint16")
 
@@ -83,7 +84,8 @@ def ways(name: str, a: str, b: str, few: tuple[str, ...] = FEW) -> tuple[tuple[b
 
 def operands(name: str) -> Iterator[tuple[Operand, Operand]]:
     for a, b in itertools.product(DTYPES, DTYPES):
-        if name in THOROUGH or a in FEW or b in FEW:
+        both, one = a in FEW and b in FEW, a in FEW or b in FEW
+        if name in THOROUGH or both or (one and zlib.crc32(f"{b} {name} {a}".encode()) % 2):
             for left, right in ways(name, a, b):
                 yield (a, left), (b, right)
     for dtype, (place, number) in itertools.product(DTYPES, enumerate(NUMBERS)):
