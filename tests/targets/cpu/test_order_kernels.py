@@ -4,6 +4,7 @@ import pytest
 
 from tensorsmith.core import dtypes
 from tensorsmith.kernels.spec_order import RankSpec, SearchSpec
+from tensorsmith.targets.cpu.compiled_once import CompiledOnce
 from tensorsmith.targets.cpu.compiler import emit_object
 from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.ranks import lower_ranks
@@ -45,6 +46,6 @@ def test_other_widths_compile(monkeypatch, dtype, name, cpu, width):
 
     machine = Machine(name, cpu, "", width, 32, "x86_64-unknown-linux-gnu")
     monkeypatch.setattr(module, "compile_functions", lambda text, names, machine: [len(emit_object(text, machine))])
-    monkeypatch.setattr(module, "_kernels", {})
+    monkeypatch.setattr(module, "_kernels", CompiledOnce())
     for spec in (ranks(4096, 0, 4096, dtype), ranks(4096, 0, 10, dtype), ranks(4096, 7, 10, dtype)):
         assert module.lower_ranks(spec, machine).function_address > 1000

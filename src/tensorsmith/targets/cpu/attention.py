@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,11 +15,12 @@ from tensorsmith.core.dtypes import bool_
 from tensorsmith.core.views import Strided
 from tensorsmith.targets.cpu import attention_backward, attention_forward
 from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS, TILES, AttentionStructure, launch_words, product_function
-from tensorsmith.targets.cpu.build import Function, module_text
-from tensorsmith.targets.cpu.compiler import compile_functions
+from tensorsmith.targets.cpu.build import Function
+from tensorsmith.targets.cpu.compiled_once import CompiledOnce
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, kernels
 from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
+from tensorsmith.targets.cpu.tiled_kernel import compile_with_product, round_up
 
 _CHUNK_FLOPS = 4e6
 _MOST_CHUNKS = 32  # each has a workspace of its own
@@ -43,29 +43,15 @@ class AttentionSizes:
         return self.outer * self.inner
 
 
-_kernels: dict[tuple[AttentionStructure, Machine], CompiledKernel] = {}
-_lock = threading.Lock()
+_kernels: CompiledOnce[tuple[AttentionStructure, Machine], CompiledKernel] = CompiledOnce()
 
 
-def _compiled(structure: AttentionStructure, pieces: Kernels) -> CompiledKernel:
-    key = (structure, pieces.machine)
-    found = _kernels.get(key)
-    if found is None:
-        with _lock:
-            found = _kernels.get(key)
-            if found is None:
-                direction = attention_backward if structure.backward else attention_forward
-                name = "kernel_attention_backward" if structure.backward else "kernel_attention"
-                function: Function = direction.build(structure, pieces, name)
-                text = module_text([product_function(pieces), function])
-                (address,) = compile_functions(text, [name], pieces.machine)
-                words = len(launch_words(structure, direction.OPERANDS))
-                found = _kernels[key] = CompiledKernel(name, address, words, text, function.structure)
-    return found
-
-
-def _up(a: int, b: int) -> int:
-    return -(-a // b) * b
+def _compile(structure: AttentionStructure, pieces: Kernels) -> CompiledKernel:
+    direction = attention_backward if structure.backward else attention_forward
+    name = "kernel_attention_backward" if structure.backward else "kernel_attention"
+    function: Function = direction.build(structure, pieces, name)
+    words = len(launch_words(structure, direction.OPERANDS))
+    return compile_with_product(product_function(pieces), function, words, pieces.machine)
 
 
 def _tiles(pieces: Kernels, sizes: AttentionSizes) -> dict[str, int]:
@@ -84,7 +70,7 @@ def _spaces(pieces: Kernels, sizes: AttentionSizes, backward: bool) -> dict[str,
     size, panel, lanes = pieces.storage_size, pieces.panel, pieces.lanes
     row = panel * size
     panels = {"S": COLUMNS // panel, "E": math.ceil(sizes.E / panel), "F": math.ceil(sizes.F / panel)}
-    transposed = {"E": _up(sizes.E, lanes) * row, "F": _up(sizes.F, lanes) * row}
+    transposed = {"E": round_up(sizes.E, lanes) * row, "F": round_up(sizes.F, lanes) * row}
     block = ROWS * COLUMNS * size
     parts: dict[str, int]
     if backward:
@@ -102,7 +88,7 @@ def _spaces(pieces: Kernels, sizes: AttentionSizes, backward: bool) -> dict[str,
     start = 0
     for name, length in parts.items():
         words[name] = start
-        start += _up(length, _LINE) + _LINE
+        start += round_up(length, _LINE) + _LINE
     return {**words, "space": start}
 
 
@@ -117,7 +103,7 @@ def plan_attention(
     beside: results have the inner products of a row side by side.
     """
     pieces = kernels(structure.dtype, machine or default_machine())
-    kernel = _compiled(structure, pieces)
+    kernel = _kernels.get((structure, pieces.machine), lambda: _compile(structure, pieces))
     blocks = math.ceil(sizes.L / ROWS)
     units = sizes.batch * (1 if structure.backward else blocks)
     pairs = sizes.batch * sizes.L * sizes.S // (2 if structure.causal else 1)

@@ -20,7 +20,7 @@ import numpy as np
 from tensorsmith.core.dtypes import DType
 from tensorsmith.targets.cpu import gemm_epilogue
 from tensorsmith.targets.cpu.build import format_lines
-from tensorsmith.targets.cpu.conv_blocks import WORDS, blocks_function, entry_function, entry_name
+from tensorsmith.targets.cpu.conv_blocks import WORDS, blocks_function, entry_functions, entry_name
 from tensorsmith.targets.cpu.conv_tile import TILES, tile_function
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
@@ -73,7 +73,7 @@ class ConvKernels(Kernels):
 
     def conv_blocks(self) -> Piece:
         """The loops and their entries."""
-        return self._piece(("conv blocks",), lambda v: [blocks_function(v), entry_function(False), entry_function(True)])
+        return self._piece(("conv blocks",), lambda v: [blocks_function(v), *entry_functions()])
 
 
 @functools.cache

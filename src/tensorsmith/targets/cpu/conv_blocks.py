@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.conv_slab import fill_slab
-from tensorsmith.targets.cpu.gemm_blocks import read_words
+from tensorsmith.targets.cpu.gemm_blocks import entry_function, read_words
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 
 # Constant words, in order; strides in bytes.
@@ -38,16 +38,12 @@ def entry_name(bias: bool) -> str:
     return "conv_bias" if bias else "conv"
 
 
-def entry_function(bias: bool) -> Function:
-    """An entry of the kernel ABI that unpacks its launch words and calls the loops."""
-    f = Function(entry_name(bias), [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
-    words = [name for name in LAUNCH if bias or name != "bias"]
-    loaded = {name: f.load("ptr", f.offset("%args", 8 * i), 8) for i, name in enumerate(words)}
-    pointers = ", ".join(f"ptr {loaded.get(name, 'null')}" for name in LAUNCH)
-    constants = f.offset("%args", 8 * (len(words) + 1))
-    chunk = f.value("zext i32 %chunk to i64")
-    f.do(f"call void @conv_blocks({pointers}, ptr {constants}, i64 {chunk})")
-    return f
+def entry_functions() -> list[Function]:
+    """The entries without and with a bias."""
+    return [
+        entry_function(entry_name(bias), "conv_blocks", LAUNCH, [each for each in LAUNCH if bias or each != "bias"])
+        for bias in (False, True)
+    ]
 
 
 def blocks_function(vectors: Vectors) -> Function:

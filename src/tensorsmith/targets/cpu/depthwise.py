@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.conv_slab import fill_slab
-from tensorsmith.targets.cpu.gemm_blocks import read_words
+from tensorsmith.targets.cpu.gemm_blocks import entry_function, read_words
 from tensorsmith.targets.cpu.gemm_epilogue import apply
 from tensorsmith.targets.cpu.gemm_tile import Rows
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
@@ -45,16 +45,12 @@ def entry_name(bias: bool) -> str:
     return "depthwise_bias" if bias else "depthwise"
 
 
-def entry_function(bias: bool) -> Function:
-    """An entry of the kernel ABI that unpacks its launch words and calls the loops."""
-    f = Function(entry_name(bias), [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
-    words = [name for name in LAUNCH if bias or name != "bias"]
-    loaded = {name: f.load("ptr", f.offset("%args", 8 * i), 8) for i, name in enumerate(words)}
-    pointers = ", ".join(f"ptr {loaded.get(name, 'null')}" for name in LAUNCH)
-    constants = f.offset("%args", 8 * (len(words) + 1))
-    chunk = f.value("zext i32 %chunk to i64")
-    f.do(f"call void @depthwise_blocks({pointers}, ptr {constants}, i64 {chunk})")
-    return f
+def entry_functions() -> list[Function]:
+    """The entries without and with a bias."""
+    return [
+        entry_function(entry_name(bias), "depthwise_blocks", LAUNCH, [each for each in LAUNCH if bias or each != "bias"])
+        for bias in (False, True)
+    ]
 
 
 def tile_function(
@@ -160,5 +156,5 @@ def blocks_function(vectors: Vectors, rows: int) -> Function:
 
 
 __all__ = [
-    "MOST_ROWS", "WORDS", "blocks_function", "entry_function", "entry_name", "rows_seen", "tile_function",
+    "MOST_ROWS", "WORDS", "blocks_function", "entry_functions", "entry_name", "rows_seen", "tile_function",
 ]  # fmt: skip

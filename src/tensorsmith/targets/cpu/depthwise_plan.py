@@ -16,7 +16,7 @@ from tensorsmith.targets.cpu.depthwise import (
     MOST_ROWS,
     WORDS,
     blocks_function,
-    entry_function,
+    entry_functions,
     entry_name,
     rows_seen,
     tile_function,
@@ -40,7 +40,7 @@ class DepthwiseKernels(Kernels):
 
         def write(v: Vectors) -> list[Function]:
             tiles = [tile_function(v, count, kernel, stride, dilation, function) for count in sorted({1, rows})]
-            return [*tiles, blocks_function(v, rows), entry_function(False), entry_function(True)]
+            return [*tiles, blocks_function(v, rows), *entry_functions()]
 
         return self._piece(("depthwise", rows, kernel, stride, dilation, function), write)
 

@@ -13,7 +13,6 @@ innermost axis, then the odometer's table. Operands: table, indices, other, and 
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 
 from tensorsmith.core import dtypes
@@ -25,6 +24,7 @@ from tensorsmith.targets.cpu.body import ARGUMENTS, memory_element
 from tensorsmith.targets.cpu.build import Function, Value, module_text
 from tensorsmith.targets.cpu.casts import narrow_half, widen_half
 from tensorsmith.targets.cpu.chunks import chunk_count
+from tensorsmith.targets.cpu.compiled_once import CompiledOnce
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
@@ -199,8 +199,7 @@ class _IndexKernel:
         return lanes.op("fadd" if dtype.is_floating_point else "add", element, a, b)
 
 
-_kernels: dict[tuple[IndexStructure, Machine], CompiledKernel] = {}
-_lock = threading.Lock()
+_kernels: CompiledOnce[tuple[IndexStructure, Machine], CompiledKernel] = CompiledOnce()
 
 
 def lower_index(spec: IndexSpec, machine: Machine | None = None) -> LoweredKernel:
@@ -218,12 +217,7 @@ def lower_index(spec: IndexSpec, machine: Machine | None = None) -> LoweredKerne
     consecutive = all(operand[-1] == 1 for operand in strides[1:-1])
     way = "rows" if rows else "vectors" if consecutive and indexed else "elements"
     structure = IndexStructure(spec.mode, spec.dtype, tuple((i.operand.dtype, i.wrap) for i in spec.indices), way)
-    key = (structure, machine)
-    kernel = _kernels.get(key)
-    if kernel is None:
-        with _lock:
-            kernel = _kernels.get(key) or _compile(structure, machine)
-            _kernels[key] = kernel
+    kernel = _kernels.get((structure, machine), lambda: _compile(structure, machine))
     n, outer, block, parts, per_chunk = _partition(spec, rows, extents, strides)
     sizes = [size, *(i.operand.dtype.itemsize for i in spec.indices), size, 1]
     words = [n, block, parts, outer, per_chunk, len(extents) - 1]

@@ -13,7 +13,7 @@ packing functions, so this text is compiled once per element size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_tile import ACCUMULATE, FINISH, PANEL_VECTORS
@@ -39,14 +39,15 @@ def entry_name(bias: bool, workspace: bool) -> str:
     return "matmul" + ("_bias" if bias else "") + ("_workspace" if workspace else "")
 
 
-def entry_function(target: str, bias: bool, workspace: bool) -> Function:
-    """An entry of the kernel ABI that unpacks its launch words and calls `target`."""
-    f = Function(entry_name(bias, workspace), [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
-    words = [
-        name for name in _LAUNCH if name in "ABC" or (name == "bias" and bias) or (name == "workspace" and workspace)
-    ]
-    loaded = {name: f.load("ptr", f.offset("%args", 8 * i), 8) for i, name in enumerate(words)}
-    pointers = ", ".join(f"ptr {loaded.get(name, 'null')}" for name in _LAUNCH)
+def entry_function(name: str, target: str, launch: Sequence[str], given: Collection[str]) -> Function:
+    """An entry of the kernel ABI that unpacks its launch words and calls `target`.
+
+    launch: the addresses that the target takes, in order; given: those that the launch words hold, the others are null
+    """
+    f = Function(name, [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
+    words = [each for each in launch if each in given]
+    loaded = {each: f.load("ptr", f.offset("%args", 8 * i), 8) for i, each in enumerate(words)}
+    pointers = ", ".join(f"ptr {loaded.get(each, 'null')}" for each in launch)
     constants = f.offset("%args", 8 * (len(words) + 1))
     chunk = f.value("zext i32 %chunk to i64")
     f.do(f"call void @{target}({pointers}, ptr {constants}, i64 {chunk})")
@@ -56,7 +57,13 @@ def entry_function(target: str, bias: bool, workspace: bool) -> Function:
 def entry_functions(target: str, workspace: bool) -> list[Function]:
     """The entries of `target` with and without a bias, and with and without a workspace where it may need one."""
     spaces = (False, True) if workspace else (False,)
-    return [entry_function(target, bias, space) for bias in (False, True) for space in spaces]
+    return [
+        entry_function(
+            entry_name(bias, space), target, _LAUNCH, [*"ABC", *["bias"] * bias, *["workspace"] * space]
+        )
+        for bias in (False, True)
+        for space in spaces
+    ]
 
 
 DRIVER_ARGUMENTS = (*(("ptr", name) for name in _LAUNCH), ("ptr", "words"), ("i64", "chunk"))

@@ -15,7 +15,6 @@ finds the compiled kernel and only gets other constant words. A schedule is a fi
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from tensorsmith.kernels.spec import KernelSpec
 from tensorsmith.targets.cpu import inner_row, narrow, outer_row, pointwise, short_row, transpose
 from tensorsmith.targets.cpu.body import instruction_cost
 from tensorsmith.targets.cpu.build import Function, Line, format_lines, module_text
+from tensorsmith.targets.cpu.compiled_once import CompiledOnce
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
@@ -99,8 +99,7 @@ class LoweredKernel:
         return format_lines(self.kernel.loops)
 
 
-_kernels: dict[tuple[Structure, str, Machine], CompiledKernel] = {}
-_lock = threading.Lock()
+_kernels: CompiledOnce[tuple[Structure, str, Machine], CompiledKernel] = CompiledOnce()
 
 
 def compiled_kernels() -> int:
@@ -118,12 +117,7 @@ def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
     canonical = canonicalize(spec)
     schedule, canonical, structure = _choose(canonical)
     key = (structure, schedule, machine)
-    kernel = _kernels.get(key)
-    if kernel is None:
-        with _lock:
-            kernel = _kernels.get(key)
-            if kernel is None:
-                kernel = _kernels[key] = _compile(structure, schedule, spec.name, machine)
+    kernel = _kernels.get(key, lambda: _compile(structure, schedule, spec.name, machine))
     words, chunks = SCHEDULES[schedule].constants(canonical)
     moved, flops = _counts(canonical)
     return LoweredKernel(kernel, chunks, words, 0, moved, flops)

@@ -14,7 +14,6 @@ Constant words: `WORDS`, then the odometer's table. The workspace of a chunk: co
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from tensorsmith.kernels.spec_order import RankSpec
 from tensorsmith.targets.cpu.body import ARGUMENTS, memory_element
 from tensorsmith.targets.cpu.build import Function, Value, module_text
 from tensorsmith.targets.cpu.chunks import chunk_count
+from tensorsmith.targets.cpu.compiled_once import CompiledOnce
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
@@ -346,8 +346,7 @@ class _RankKernel:
         return str(rest.out[0])
 
 
-_kernels: dict[tuple[RankStructure, Machine], CompiledKernel] = {}
-_lock = threading.Lock()
+_kernels: CompiledOnce[tuple[RankStructure, Machine], CompiledKernel] = CompiledOnce()
 
 
 def lower_ranks(spec: RankSpec, machine: Machine | None = None) -> LoweredKernel:
@@ -361,12 +360,7 @@ def lower_ranks(spec: RankSpec, machine: Machine | None = None) -> LoweredKernel
     words = Words(size < 8)
     way, groups, digit = _way(spec, machine, words)
     structure = RankStructure(spec.dtype, spec.descending, way, extent > 1 and spec.source[spec.axis] != 1)
-    key = (structure, machine)
-    kernel = _kernels.get(key)
-    if kernel is None:
-        with _lock:
-            kernel = _kernels.get(key) or _compile(structure, machine, words)
-            _kernels[key] = kernel
+    kernel = _kernels.get((structure, machine), lambda: _compile(structure, machine, words))
     source, result = ([s * scale for s in operand] for operand, scale in zip(strides, (size, 8)))
     walked: list[list[int]] = [source, result]
     columns, beside, result_beside = 1, 0, 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,12 +16,12 @@ import numpy as np
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.recurrent import GATES, Runs, gradients, results, steps
 from tensorsmith.targets.cpu import recurrent_backward, recurrent_forward
-from tensorsmith.targets.cpu.build import module_text
-from tensorsmith.targets.cpu.compiler import compile_functions
+from tensorsmith.targets.cpu.compiled_once import CompiledOnce
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, kernels
 from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 from tensorsmith.targets.cpu.recurrent_product import RecurrentStructure, product_function, tile_words
+from tensorsmith.targets.cpu.tiled_kernel import compile_with_product, round_up
 
 _CHUNK_FLOPS = 4e6
 _CHUNK_ROWS = 8  # at least: each chunk packs and reads the weights for itself
@@ -31,8 +30,7 @@ _LARGE_BYTES = 1 << 19
 _MOST_CHUNKS = 8
 _LINE = 64
 
-_kernels: dict[tuple[RecurrentStructure, Machine], CompiledKernel] = {}
-_lock = threading.Lock()
+_kernels: CompiledOnce[tuple[RecurrentStructure, Machine], CompiledKernel] = CompiledOnce()
 
 
 @dataclass(frozen=True)
@@ -52,25 +50,11 @@ class LayerSizes:
         return sum(length * count for length, count in self.runs)
 
 
-def _compiled(structure: RecurrentStructure, pieces: Kernels) -> CompiledKernel:
-    key = (structure, pieces.machine)
-    found = _kernels.get(key)
-    if found is None:
-        with _lock:
-            found = _kernels.get(key)
-            if found is None:
-                direction = recurrent_backward if structure.backward else recurrent_forward
-                name = f"kernel_{structure.mode}{'_backward' if structure.backward else ''}"
-                function = direction.build(structure, pieces, name)
-                text = module_text([product_function(pieces), function])
-                (address,) = compile_functions(text, [name], pieces.machine)
-                words = len(direction.launch_words(structure))
-                found = _kernels[key] = CompiledKernel(name, address, words, text, function.structure)
-    return found
-
-
-def _up(a: int, b: int) -> int:
-    return -(-a // b) * b
+def _compile(structure: RecurrentStructure, pieces: Kernels) -> CompiledKernel:
+    direction = recurrent_backward if structure.backward else recurrent_forward
+    function = direction.build(structure, pieces, f"kernel_{structure.mode}{'_backward' if structure.backward else ''}")
+    words = len(direction.launch_words(structure))
+    return compile_with_product(product_function(pieces), function, words, pieces.machine)
 
 
 @functools.lru_cache(maxsize=64)
@@ -113,7 +97,7 @@ def plan_recurrent(
     operands: by the names of the launch, as they lie, strides in elements, consecutive along a row.
     """
     pieces = kernels(structure.dtype, machine or default_machine())
-    kernel = _compiled(structure, pieces)
+    kernel = _kernels.get((structure, pieces.machine), lambda: _compile(structure, pieces))
     mode, hidden, batch, size = structure.mode, sizes.hidden, sizes.batch, pieces.storage_size
     wide = GATES[mode] * hidden
     flops = 2 * sizes.rows * wide * hidden
@@ -122,9 +106,9 @@ def plan_recurrent(
     per_chunk = math.ceil(batch / wanted)
     chunks = math.ceil(batch / per_chunk)
     depth, columns = (wide, hidden) if structure.backward else (hidden, wide)
-    slot = _up(depth, pieces.lanes) * pieces.panel * size
-    packed = _up(math.ceil(columns / pieces.panel) * slot, _LINE) + _LINE
-    p_row = _up(wide * size, _LINE) + _LINE
+    slot = round_up(depth, pieces.lanes) * pieces.panel * size
+    packed = round_up(math.ceil(columns / pieces.panel) * slot, _LINE) + _LINE
+    p_row = round_up(wide * size, _LINE) + _LINE
     table = _table(sizes.runs, sizes.reverse)
     words = {
         "batch": batch, "hidden": hidden, "steps": len(table), "table": table.ctypes.data, "per_chunk": per_chunk,

@@ -14,7 +14,6 @@ source and result along the scanned axis, then the odometer's table.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from tensorsmith.targets.cpu.body import ARGUMENTS, memory_element
 from tensorsmith.targets.cpu.build import Function, Value, module_text
 from tensorsmith.targets.cpu.casts import cast
 from tensorsmith.targets.cpu.chunks import chunk_count
+from tensorsmith.targets.cpu.compiled_once import CompiledOnce
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.context import Context
 from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
@@ -262,8 +262,7 @@ class _ScanKernel:
             loop.next = states
 
 
-_kernels: dict[tuple[ScanStructure, Machine], CompiledKernel] = {}
-_lock = threading.Lock()
+_kernels: CompiledOnce[tuple[ScanStructure, Machine], CompiledKernel] = CompiledOnce()
 
 
 def lower_scan(spec: ScanSpec, machine: Machine | None = None) -> LoweredKernel:
@@ -280,12 +279,7 @@ def lower_scan(spec: ScanSpec, machine: Machine | None = None) -> LoweredKernel:
     if steps == [1, 1] and extent > 1 and (not beside or extent >= 64 or spec.kind != "logsumexp"):
         way = "along"
     structure = ScanStructure(spec.kind, spec.dtype, spec.state_dtype, way)
-    key = (structure, machine)
-    kernel = _kernels.get(key)
-    if kernel is None:
-        with _lock:
-            kernel = _kernels.get(key) or _compile(structure, machine)
-            _kernels[key] = kernel
+    kernel = _kernels.get((structure, machine), lambda: _compile(structure, machine))
     columns = extents[-1] if way == "across" else 1
     outer = math.prod(extents) // columns
     nanoseconds = _nanoseconds(structure, extent * columns * outer)

@@ -10,7 +10,6 @@ Constant words: `WORDS`, then the odometer's table over all axes but the innermo
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from tensorsmith.targets.cpu.body import ARGUMENTS, memory_element
 from tensorsmith.targets.cpu.build import Function, Value, module_text
 from tensorsmith.targets.cpu.casts import cast
 from tensorsmith.targets.cpu.chunks import chunk_count
+from tensorsmith.targets.cpu.compiled_once import CompiledOnce
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.lower import CompiledKernel, LoweredKernel
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
@@ -162,20 +162,14 @@ class _SearchKernel:
         return self.f.compare(sign + predicate, element, value, self.element)
 
 
-_kernels: dict[tuple[SearchStructure, Machine], CompiledKernel] = {}
-_lock = threading.Lock()
+_kernels: CompiledOnce[tuple[SearchStructure, Machine], CompiledKernel] = CompiledOnce()
 
 
 def lower_search(spec: SearchSpec, machine: Machine | None = None) -> LoweredKernel:
     """The compiled kernel, with the words of its recipe. NotImplementedError for dtypes that kernels do not have."""
     machine = machine or default_machine()
     structure = SearchStructure(spec.dtype, spec.right)
-    key = (structure, machine)
-    kernel = _kernels.get(key)
-    if kernel is None:
-        with _lock:
-            kernel = _kernels.get(key) or _compile(structure, machine)
-            _kernels[key] = kernel
+    kernel = _kernels.get((structure, machine), lambda: _compile(structure, machine))
     size = spec.dtype.itemsize
     extents, strides = arrange(spec.domain, [spec.sequence, spec.values, spec.result], [2])
     one_sequence = extents[-1] == 1 or strides[0][-1] == 0

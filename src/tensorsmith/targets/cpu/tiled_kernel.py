@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 
 from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cpu.body import ARGUMENTS
-from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.build import Function, Value, module_text
+from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.context import Context
 from tensorsmith.targets.cpu.gemm_kernels import Kernels
+from tensorsmith.targets.cpu.lower import CompiledKernel
+from tensorsmith.targets.cpu.machine import Machine
 from tensorsmith.targets.cpu.scalars import RENDERINGS
 from tensorsmith.targets.cpu.vector import Lanes, element_of
 
@@ -78,3 +81,15 @@ class TiledKernel:
         with f.loop(whole, width, count, [(self.vector, value) for value in loop.out]) as rest:
             rest.next = list(step(rest.index, self.lanes.below(f.sub(width, rest.index)), *rest.carried))
         return rest.out
+
+
+def compile_with_product(product: Function, kernel: Function, launch_words: int, machine: Machine) -> CompiledKernel:
+    """A kernel and the product on tiles that it calls, compiled as one module."""
+    text = module_text([product, kernel])
+    (address,) = compile_functions(text, [kernel.name], machine)
+    return CompiledKernel(kernel.name, address, launch_words, text, kernel.structure)
+
+
+def round_up(size: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-size // multiple) * multiple
