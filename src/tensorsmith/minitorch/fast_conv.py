@@ -63,8 +63,8 @@ class _Convolution(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Any, ...]:
         operands, out = ctx.saved_values
         asked = [x for x in operands if x.requires_grad]
-        found = iter(grad(out, asked, grad_output.value, retain_graph=True))
-        return tuple(grad_output._new_value(next(found)) if x.requires_grad else 0.0 for x in operands)
+        found: Any = iter(grad(out, asked, grad_output.value, retain_graph=True))
+        return tuple(make(next(found), grad_output.backend) if x.requires_grad else 0.0 for x in operands)
 
 
 class Conv1dFun(_Convolution):
@@ -85,7 +85,7 @@ conv2d = Conv2dFun.apply
 
 def _on_storage(name: str, dims: int, arguments: tuple[Any, ...]) -> None:
     out, _, x, weight = arguments[:3], arguments[3], arguments[4:7], arguments[7:10]
-    data = [TensorData(s, tuple(map(int, shape)), tuple(map(int, strides))) for s, shape, strides in (out, x, weight)]
+    data = [TensorData.over(*each) for each in (out, x, weight)]
     _check(name, data[1].shape, data[2].shape, dims)
     result = _convolve(data[1].value, data[2].value, bool(arguments[10]))
     for dim, extent in enumerate(data[0].shape[2:], 2):

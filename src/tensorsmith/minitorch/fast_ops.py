@@ -17,7 +17,7 @@ from tensorsmith.minitorch.parallel_check import Diagnosed
 from tensorsmith.minitorch.tensor import Tensor, make
 from tensorsmith.minitorch.tensor_data import TensorData, shape_broadcast
 from tensorsmith.minitorch.tensor_ops import MapProto, TensorOps, matrix_shape, reduced_shape
-from tensorsmith.ops.creation import full, full_like
+from tensorsmith.ops.creation import full
 from tensorsmith.ops.matmul import bmm_operator, matmul, mm_operator
 from tensorsmith.tensor.tensor import Tensor as EngineTensor
 
@@ -31,6 +31,8 @@ def _moving() -> Operator:
 
 class FastOps(TensorOps):
     """Kernels on the CPU."""
+
+    on_engine = True
 
     @staticmethod
     def map(fn: Callable[[float], float]) -> MapProto:
@@ -63,8 +65,12 @@ class FastOps(TensorOps):
         lifted = Lifted(fn, 2)
 
         def ret(a: Tensor, dim: int) -> Tensor:
-            reduced_shape(a.shape, dim)
-            value = folded(lifted, start, a.value, dim)
+            shape = reduced_shape(a.shape, dim)
+            kind = reduction_of(lifted)
+            if kind is not None and start == NEUTRAL[kind] and a.shape[dim]:
+                value = reduced(kind, a.value, dim)
+            else:
+                value = folded(lifted, full(shape, start, dtype=float64), a.value, dim)
             # The engine's reductions keep the order of permuted operands; MiniTorch's results are in row-major order.
             return make(value if value.is_contiguous() else value.contiguous(), a.backend)
 
@@ -106,23 +112,26 @@ class FastOps(TensorOps):
         return make(entry(x, d, step) if entry is not None else move(x, d, step), value.backend)
 
 
-def folded(lifted: Lifted, start: float, value: EngineTensor, dim: int) -> EngineTensor:
+def folded(lifted: Lifted, start: EngineTensor, value: EngineTensor, dim: int) -> EngineTensor:
     """fn(.. fn(start, x[0]) .., x[n - 1]) along a dimension, which stays: one kernel where the engine has the reduction."""
     kind = reduction_of(lifted)
-    if kind is None or not value.shape[dim]:
-        out = full((*value.shape[:dim], 1, *value.shape[dim + 1 :]), start, dtype=float64)
-        for i in range(value.shape[dim]):
-            out = lifted.two(out, value.narrow(dim, i, 1))
-        return out
-    out = value.sum(dim, True) if kind == "sum" else getattr(value, kind)(dim, True)
-    return out if start == NEUTRAL[kind] else lifted.two(full_like(out, start), out)
+    if kind is not None and value.shape[dim]:
+        return lifted.two(start, reduced(kind, value, dim))
+    for i in range(value.shape[dim]):
+        start = lifted.two(start, value.narrow(dim, i, 1))
+    return start
+
+
+def reduced(kind: str, value: EngineTensor, dim: int) -> EngineTensor:
+    """The engine's reduction along a dimension, which stays."""
+    return value.sum(dim, True) if kind == "sum" else getattr(value, kind)(dim, True)  # type: ignore[no-any-return]
 
 
 # ------------------------------------------------------------------------------------ on storage, shape and strides
 
 
 def _seen(storage: Any, shape: Any, strides: Any) -> EngineTensor:
-    return TensorData(storage, tuple(map(int, shape)), tuple(map(int, strides))).value
+    return TensorData.over(storage, shape, strides).value
 
 
 def tensor_map(fn: Callable[[float], float]) -> Diagnosed:
@@ -151,14 +160,7 @@ def tensor_reduce(fn: Callable[[float, float], float]) -> Diagnosed:
 
     def _reduce(*arguments: Any) -> None:
         out, a, dim = _seen(*arguments[:3]), _seen(*arguments[3:6]), int(arguments[6])
-        kind = reduction_of(lifted)
-        if kind is not None and a.shape[dim]:
-            out.copy_(lifted.two(out, folded(lifted, NEUTRAL[kind], a, dim)))
-            return
-        result = out
-        for i in range(a.shape[dim]):
-            result = lifted.two(result, a.narrow(dim, i, 1))
-        out.copy_(result)
+        out.copy_(folded(lifted, out, a, dim))
 
     return Diagnosed(_reduce, "reduce", lifted)
 

@@ -6,12 +6,10 @@ import random
 from typing import Any
 
 from tensorsmith.minitorch.autodiff import Context, topological_sort
-from tensorsmith.minitorch.student_line import at_method
+from tensorsmith.minitorch.student_line import agree, at_method
 from tensorsmith.minitorch.tensor import Tensor
 from tensorsmith.minitorch.tensor_data import UserIndex
 from tensorsmith.minitorch.tensor_functions import rand, zeros
-
-TOLERANCE = 1e-2
 
 
 def grad_central_difference(f: Any, *vals: Tensor, arg: int = 0, epsilon: float = 1e-6, ind: UserIndex) -> float:
@@ -40,15 +38,11 @@ def grad_check(f: Any, *vals: Tensor) -> None:
         ind = x._tensor.sample()
         expected = grad_central_difference(f, *vals, arg=i, ind=ind)
         got = None if x.grad is None else float(x.grad[ind])
-        if not _agree(got, expected):
+        if not agree(got, expected):
             raise AssertionError(
                 f"grad_check: {getattr(f, '__name__', f)}, argument {i} of shape {x.shape}, element {ind}: backward gave "
                 f"{got}, the central difference is {expected:f}{_wrong_function(out)}"
             )
-
-
-def _agree(got: float | None, expected: float) -> bool:
-    return got is not None and abs(got - expected) <= TOLERANCE + TOLERANCE * abs(expected)
 
 
 def _wrong_function(out: Tensor) -> str:
@@ -86,7 +80,7 @@ def _wrong_for(variable: Any, arriving: Tensor, kind: str) -> str:
         ind = x._tensor.sample()
         expected = grad_central_difference(alone, x.detach(), ind=ind)
         got = float(gradient[ind]) if isinstance(gradient, Tensor) else float(gradient)
-        if not _agree(got, expected):
+        if not agree(got, expected):
             return (
                 f"\n{cls.__name__}.backward{at_method(cls, 'backward')}: input {i} of shape {x.shape}, element {ind}: "
                 f"it returned {got:f} for a gradient {kind}, the central difference of its forward is {expected:f}"

@@ -162,7 +162,7 @@ class Tensor:
                 b._type_(self.backend)
             return b
         if isinstance(b, (int, float, np.floating, np.integer)):
-            if hasattr(self.backend.ops, "fit"):
+            if self.backend.on_engine:
                 return make(_constant(float(b)), self.backend)
             return Tensor(TensorData([b], (1,)), None, None, self.backend)
         raise TypeError(f"needs a minitorch.Tensor or a number, got {type(b).__name__}")
@@ -285,10 +285,6 @@ class Tensor:
         """A tensor over a NumPy array, without history."""
         return Tensor(TensorData.of_array(array), None, None, self.backend)
 
-    def _new_value(self, value: Any) -> Tensor:
-        """A tensor over an engine's tensor, without history."""
-        return make(value, self.backend)
-
     def _write(self, array: npt.NDArray[np.float64]) -> Tensor:
         """Fill this tensor with an array that broadcasts to it."""
         self._tensor.array[...] = array
@@ -319,9 +315,9 @@ class Tensor:
         if self.shape == other.shape:
             return other
         full = shape_broadcast(self.shape, other.shape)
-        fitted = self.backend.ops.fit(other, full, self.shape) if hasattr(self.backend.ops, "fit") else None
-        if fitted is not None:
-            return fitted
+        operations: Any = self.backend.ops
+        if self.backend.on_engine:
+            return operations.fit(other, full, self.shape)  # type: ignore[no-any-return]
         out = other
         if other.shape != full:
             out = self.zeros(full)
@@ -409,9 +405,9 @@ class Tensor:
 
     def moved(self, direction: Tensor, step: float) -> Tensor:
         """self + step * direction, without history."""
-        fused = getattr(self.backend.ops, "moved", None)
-        if fused is not None:
-            return fused(self, direction, step)  # type: ignore[no-any-return]
+        operations: Any = self.backend.ops
+        if self.backend.on_engine:
+            return operations.moved(self, direction, step)  # type: ignore[no-any-return]
         return self.detach() + direction.detach() * step
 
 

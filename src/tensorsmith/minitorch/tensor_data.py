@@ -135,6 +135,11 @@ class TensorData:
         data._value = None
         return data
 
+    @classmethod
+    def over(cls, storage: Any, shape: Any, strides: Any) -> TensorData:
+        """The same of a shape and strides given as arrays, as the functions of `tensor_map` and its like take them."""
+        return cls(storage, tuple(map(int, shape)), tuple(map(int, strides)))
+
     @property
     def array(self) -> npt.NDArray[np.float64]:
         """A NumPy array of this shape over the same memory."""

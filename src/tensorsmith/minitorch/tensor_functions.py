@@ -348,7 +348,7 @@ def _viewed(a: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _of_array(array: np.ndarray, backend: TensorBackend) -> Tensor:
     """A tensor over a NumPy array in row-major order: as the engine's tensor where the backend computes with those."""
-    if hasattr(backend.ops, "fit"):
+    if backend.on_engine:
         return make(from_numpy(array), backend)
     return Tensor(TensorData.of_array(array), None, None, backend)
 

@@ -33,6 +33,7 @@ class TensorOps:
     """What a backend is made of; subclass it to make your own."""
 
     cuda = False
+    on_engine = False  # whether it computes on engine's tensors, and has `fit` and `moved` of `FastOps`
 
     @staticmethod
     def map(fn: Callable[[float], float]) -> MapProto:
@@ -89,6 +90,7 @@ class TensorBackend:
         self.mul_reduce = ops.reduce(operators.mul, 1.0)
         self.matrix_multiply = ops.matrix_multiply
         self.cuda = ops.cuda
+        self.on_engine = getattr(ops, "on_engine", False)
 
     def __repr__(self) -> str:
         return f"TensorBackend({self.ops.__name__})"
@@ -99,7 +101,7 @@ class TensorBackend:
 
 def _seen(storage: np.ndarray, shape: Any, strides: Any) -> np.ndarray:
     """The elements of a storage through a shape and strides."""
-    return TensorData(storage, tuple(map(int, shape)), tuple(map(int, strides))).array
+    return TensorData.over(storage, shape, strides).array
 
 
 def tensor_map(fn: Callable[[float], float]) -> Callable[..., None]:
