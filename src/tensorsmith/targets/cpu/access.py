@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tensorsmith.targets.cpu.body import KernelText, from_memory, memory_element, to_memory
 from tensorsmith.targets.cpu.build import Value
@@ -204,10 +205,11 @@ def vector_sets(
         with f.loop(
             low, end, lanes.count * number, entering, name=f"{number} x {lanes.count} lanes of {title}"
         ) as loop:
-            following: list[Value] = []
-            for u in range(number):
-                following += step(f.add(loop.index, u * lanes.count), None, loop.carried[u * sets : (u + 1) * sets])
-            loop.next = following
+            steps_apart = [
+                partial(step, f.add(loop.index, u * lanes.count), None, loop.carried[u * sets : (u + 1) * sets])
+                for u in range(number)
+            ]
+            loop.next = [value for following in f.side_by_side(steps_apart) for value in following]
         states = [[str(v) for v in loop.out[u * sets : (u + 1) * sets]] for u in range(number)]
         low = end
     with f.loop(

@@ -17,8 +17,11 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TypeVar
 
 Value = str | int
+T = TypeVar("T")
 
 
 @dataclass
@@ -99,6 +102,26 @@ class Function:
     def text(self, ending: str = "ret void") -> str:
         """The whole function, closed by `ending`."""
         return f"{self._head}\n" + "\n".join(self._lines) + f"\n  {ending}\n}}\n"
+
+    def side_by_side(self, parts: Sequence[Callable[[], T]]) -> list[T]:
+        """The results of parts that do not depend on each other, their instructions written in turns.
+
+        The code generator keeps much of the order it is given, and a processor looks only so far ahead: chains of
+        instructions that wait for each other overlap if they are near. Parts with blocks of their own stay one after another.
+        """
+        before, block = self._lines, self._block
+        results, written = [], []
+        for part in parts:
+            self._lines = []
+            results.append(part())
+            written.append(self._lines)
+        self._lines = before
+        if self._block == block and all(line.startswith("  ") for lines in written for line in lines):
+            turns = zip_longest(*written)
+            self._lines += [line for turn in turns for line in turn if line is not None]
+        else:
+            self._lines += [line for lines in written for line in lines]
+        return results
 
     # Blocks -------------------------------------------------------------------------------------------------------
 

@@ -21,10 +21,10 @@ _EXPM1 = (0.0001976699423, 0.001393322833, 0.008333541453, 0.04166648537, 0.1666
 _EXP2 = (1.432090539e-05, 0.0001545219711, 0.001333796652, 0.00961808674, 0.05550405011, 0.2402265072, 0.6931471825)
 _LOG = (0.06749556214, -0.1167019233, 0.1188347042, -0.1240620762, 0.142203629, -0.1666799039, 0.2000207156,
         -0.2500000894, 0.3333331347)  # (log(1 + f) - f + f**2 / 2) / f**3  # fmt: skip
-_ERF_SMALL = (7.996649947e-05, -0.0008049769676, 0.005192405079, -0.02685573138, 0.1128362566, -0.3761262894,
-              0.1283791661)  # erf(x) / x - 1 in x**2  # fmt: skip
-_ERF_LARGE = (-1.161155615e-05, 0.0003266171552, -0.003657996422, 0.02379499935, -0.1062752083, -0.6351280808,
-              -0.1286542267)  # log(1 - erf(t)) / t + 1  # fmt: skip
+_ERF_SMALL = (7.520992221e-05, -0.0007912919652, 0.005177722523, -0.02684851504, 0.1128346641, -0.3761261617,
+              0.1283791645)  # erf(x) / x - 1 in x**2  # fmt: skip
+_ERF_LARGE = (-0.0001669426627, 0.003060876701, -0.02121052045, 0.06296812095, -0.04465565628, -0.06974438866,
+              -0.3050540134, 1.004572286)  # (1 - erf(t))**(1/4)  # fmt: skip
 _TANH = (-0.005697345827, 0.02063172311, -0.05373726785, 0.1333141029, -0.3333328068)  # (tanh(x) - x) / x**3 in x**2
 _ERFC = (8.294985301708302e-05, 0.00017599783450662228, -0.00040185042232726597, -0.0014282946878831613,
          0.0012512279601319227, 0.008712118377847113, -0.008030049810149792, -0.054218337387046386, 0.16405091594097349,
@@ -253,15 +253,16 @@ def softplus(lanes: Lanes, x: str) -> str:
 
 
 def erf(lanes: Lanes, x: str) -> str:
-    """x + x * P(x**2) for |x| <= 0.93, else 1 - e**(t * Q(t) - t) with t = |x|; by table where there are permutes."""
+    """x + x * P(x**2) for |x| <= 1.05, else 1 - Q(|x|)**4; by table where there are permutes."""
     if lanes.machine.name == "avx512" and lanes.count == 16:
         return erf_table.erf(lanes, x)
     t = at_most(lanes, lanes.intrinsic("fabs", _F, x), 3.95)
     near = lanes.multiply_add(_F, x, lanes.polynomial(_F, lanes.op("fmul", _F, x, x), _ERF_SMALL), x)
-    logarithm = lanes.multiply_add(_F, t, lanes.polynomial(_F, t, _ERF_LARGE), lanes.negate(_F, t))
-    rest = lanes.op("fsub", _F, _c(lanes, 1.0), _exp_core(lanes, logarithm))
+    root = lanes.polynomial(_F, t, _ERF_LARGE)
+    square = lanes.op("fmul", _F, root, root)
+    rest = lanes.multiply_add(_F, lanes.negate(_F, square), square, _c(lanes, 1.0))
     far = lanes.intrinsic("copysign", _F, rest, x)
-    return lanes.select(lanes.compare("ole", _F, t, _c(lanes, 0.93)), _F, near, far)
+    return lanes.select(lanes.compare("ole", _F, t, _c(lanes, 1.05)), _F, near, far)
 
 
 def erfc(lanes: Lanes, x: str) -> str:
