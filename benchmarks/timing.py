@@ -72,6 +72,11 @@ def compare(
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
+def duration(seconds: float) -> str:
+    """Microseconds, or from ten seconds on seconds, in a column."""
+    return f"{seconds * 1e6:11.2f} us" if seconds < 10 else f"{seconds:11.2f} s "
+
+
 @dataclass
 class Report:
     """Ratios of the peer's time to ours, printed as they come; `finish` prints their geometric mean."""
@@ -84,7 +89,7 @@ class Report:
     def add(self, name: str, peer: float, ours: float, remark: str = "") -> None:
         """One case that is right."""
         self.ratios[name] = peer / ours
-        times = f"{self.peer} {peer * 1e6:11.2f} us   ours {ours * 1e6:11.2f} us"
+        times = f"{self.peer} {duration(peer)}   ours {duration(ours)}"
         print(f"{name:42s} {times}   ratio {peer / ours:6.2f}  {remark}", flush=True)
 
     def fail(self, name: str, reason: str) -> None:

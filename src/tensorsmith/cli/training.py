@@ -91,15 +91,14 @@ class Training:
             return LeNet(channels, height, classes)
         return MLP(channels * height * width, s.hidden, classes, s.dropout, s.input_dropout)
 
-    def step(self, images: Any, labels: Any) -> tuple[Any, int]:
-        """One training step; the loss and how many guesses were right."""
+    def step(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        """One training step; the loss and how many guesses were right, as tensors."""
         self.optimizer.zero_grad()
         logits = self.model(images)
         loss = F.cross_entropy(logits, labels)
         loss.backward()
         self.optimizer.step()
-        right = int((logits.detach().argmax(1) == labels).sum().item())
-        return loss, right
+        return loss, (logits.detach().argmax(1) == labels).sum()
 
     def epochs(self, on_batch: OnBatch) -> Iterator[Epoch]:
         """Train, epoch by epoch. `on_batch` may raise to stop.
@@ -120,7 +119,7 @@ class Training:
                     )
                 seen += len(labels)
                 total += loss * len(labels)
-                right += hits
+                right += hits.item()
                 on_batch(seen, loss)
             seconds = time.perf_counter() - start
             accuracy = float(np.trace(confusion(self.model, self.test)) / len(self.test))
