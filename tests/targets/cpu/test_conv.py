@@ -14,6 +14,7 @@ from tensorsmith.core import dtypes
 from tensorsmith.ir.convolution import convolution
 from tensorsmith.ir.graph import Graph
 from tensorsmith.targets.cpu.conv import ConvKernel, plan_conv, problem
+from tensorsmith.targets.cpu.conv_blocks import WORDS
 from tensorsmith.targets.cpu.machine import NAMES, Machine, machine, select
 from tensorsmith.targets.reference import interpret
 
@@ -124,6 +125,17 @@ def test_parts_of_images_in_any_order(isa: str, shape: tuple[int, ...]):
     x, w = normal(*shape), normal(20, shape[1], 3, 3)
     found = [check(x, w, {"low": (1, 1), "stride": (1, 2)}, isa, reverse=reverse) for reverse in (False, True)]
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("shape", [(1, 70, 12, 13), (2, 240, 5, 5)], ids=["many positions", "few positions"])
+def test_sums_are_kept_from_block_to_block_of_channels(isa: str, shape: tuple[int, ...]):
+    x, w = normal(*shape), normal(21, shape[1], 3, 3)
+    found = check(x, w, {"low": (1, 1)}, isa, normal(21), relu=True)
+    described = problem(x.shape, w.shape, shape[2:], {"stride": (1, 1), "low": (1, 1), "dilation": (1, 1), "groups": 1},
+                        _strides(x), _strides(w)[0], _strides(found), 4)  # fmt: skip
+    kernel = plan_conv(dtypes.float32, described, "bias_relu", _machine(isa))
+    assert kernel.constants[WORDS.index("channel_block")] < shape[1]
 
 
 def test_a_result_does_not_depend_on_what_lies_beside_it():

@@ -29,6 +29,10 @@ _SLAB_BYTES = 384 << 10  # stays in the second-level cache beside the weights
 _APART_SLAB_BYTES = 96 << 10  # where parts share no rows, so that small ones cost nothing
 _SMALL_SLAB_BYTES = 64 << 10  # an image below it shares a slab with others
 _WEIGHT_BYTES = 256 << 10  # weights that are read for every panel
+_KEPT_BYTES = 128 << 10  # sums over some of the channels
+_LEAST_TILES = 4  # that share a panel of the slab
+_DEPTH = 128  # products of a sum, about, whose weights and vectors of the slab the first-level cache holds
+_FEW_PANELS = 5  # up to which weights pass through the caches, and longer rows of them pass faster
 _CHUNK_FLOPS = 4e6
 _MOST_CHUNKS = 32  # each has a slab of its own
 _LEAST_ROWS = 6  # of a part, which reads a few rows of its neighbours too
@@ -248,8 +252,17 @@ def plan_conv(
     most, columns = min(TILES[pieces.machine.name], key=lambda tile: _loads(p.outer, *tile))
     tiles = -(-p.outer // most)
     base, extra = divmod(p.outer, tiles)
-    depth = p.inner * p.kernel[0] * p.kernel[1] * p.kernel[2]
-    block_tiles = max(1, _WEIGHT_BYTES // (depth * most * size))
+    tap_count = p.kernel[0] * p.kernel[1] * p.kernel[2]
+    panel = columns * lanes
+    panels = -(-block * slab_1 * pitch // panel)
+    depth = _DEPTH if panels >= _FEW_PANELS else 8 * _DEPTH
+    channel_block = -(-p.inner // max(1, min(p.inner, round(p.inner * tap_count / depth))))
+    kept_tile = -(-p.outer // tiles) * panel * size
+    block_tiles = _WEIGHT_BYTES // (channel_block * tap_count * most * size)
+    if channel_block < p.inner:
+        block_tiles = min(block_tiles, _KEPT_BYTES // (panels * kept_tile))
+    block_tiles = min(tiles, max(_LEAST_TILES, block_tiles))
+    kept_bytes = (panels + 2) * block_tiles * kept_tile if channel_block < p.inner else 0
 
     taps = [n * size for n in tap_places(p, phases, (slab_0, slab_1, pitch), way.copied)]
     run_pitch, run = pitch, p.out[2]
@@ -267,11 +280,12 @@ def plan_conv(
     tile_pieces: dict[str, Piece] = {}
     for name, count in (("small", base), ("big", base + 1)):
         if name == "small" or extra:
-            tile_pieces[f"{name}_wide"] = pieces.conv_tile(count, columns, function)
-            tile_pieces[f"{name}_narrow"] = pieces.conv_tile(count, 1, function)
+            for kind, across in (("wide", columns), ("middle", 2), ("narrow", 1)):
+                tile_pieces[f"{name}_{kind}"] = pieces.conv_tile(count, across, function)
     driver = pieces.conv_blocks()
     slack = 2 * columns * lanes * size  # tiles read, and rows are written, past their ends
-    workspace_stride = -(-(p.inner * plane + slack) // 64) * 64 + 64
+    kept = -(-(p.inner * plane + slack) // 64) * 64
+    workspace_stride = kept + -(-kept_bytes // 64) * 64 + 64
     words = {
         "units": units, "units_per_chunk": units_per_chunk, "parts": parts, "groups": p.groups, "block": block,
         "outer": p.out[0], "channels": p.inner, "slab_0": slab_0, "slab_1": slab_1, "pitch": pitch, "plane": plane,
@@ -284,11 +298,12 @@ def plan_conv(
         "edges": tables[2].ctypes.data, "taps": tables[0].ctypes.data, "tap_count": len(taps),
         "rows": tables[1].ctypes.data, "w_group": p.w_row * p.outer * size, "w_row": p.w_row * size,
         "y_batch": p.y[0] * size, "y_group": p.y[1] * p.outer * size, "y_row": p.y[1] * size, "y_0": p.y[2] * size,
-        "tiles": tiles, "base": base, "extra": extra, "block_tiles": block_tiles, "panel": columns * lanes,
+        "tiles": tiles, "base": base, "extra": extra, "block_tiles": block_tiles, "columns": columns, "panel": panel,
+        "channel_block": channel_block, "kept": kept, "kept_tile": kept_tile,
         "workspace_stride": workspace_stride,
         **{
             name: tile_pieces[name].addresses[tile_pieces[name].functions[0].name] if name in tile_pieces else 0
-            for name in ("big_wide", "small_wide", "big_narrow", "small_narrow")
+            for name in WORDS[-6:]
         },
     }  # fmt: skip
     return ConvKernel(

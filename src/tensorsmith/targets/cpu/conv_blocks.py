@@ -2,9 +2,10 @@
 
     for unit in this chunk:                        (image, group of channels, part of the outer rows)
         slab = the part of x that the unit reads: zeros around, and the phases of the strides apart
-        for rows in blocks of output channels:     whose weights stay in the second-level cache
-            for positions of the unit step panel:
-                tiles of base + 1 output channels, then tiles of base
+        for rows in blocks of output channels:
+            for channels in blocks:                whose panels of the slab stay in the first-level cache, weights in the second
+                for positions of the unit in panels:
+                    tiles of base + 1 output channels, then tiles of base; sums are kept from block to block of channels
 
 Axes of space are (0, 1, w), w the last; parts are of axis 0. The slab is [channel][phase 0][phase 1][phase w][0][1][w]:
 what a stride of s skips lies in another of its s phases, so that the tile always moves by one. Where results follow each
@@ -26,10 +27,12 @@ WORDS = (
     "space_0", "space_1", "stride_0", "stride_1", "low_0", "low_1", "phases_0", "phases_1", "apart_1", "phases_w",
     "x_batch", "x_group", "x_channel", "x_0", "x_1", "x_w", "x_step", "edges", "contiguous",
     "taps", "tap_count", "rows", "w_group", "w_row", "y_batch", "y_group", "y_row", "y_0",
-    "tiles", "base", "extra", "block_tiles", "panel", "workspace_stride",
-    "big_wide", "small_wide", "big_narrow", "small_narrow",  # tiles: base + 1 or base channels, a panel or one vector
+    "tiles", "base", "extra", "block_tiles", "columns", "panel", "channel_block", "kept", "kept_tile", "workspace_stride",
+    # Tiles of base + 1 or base channels, and of a panel, two vectors, one.
+    "big_wide", "small_wide", "big_middle", "small_middle", "big_narrow", "small_narrow",
 )  # fmt: skip
 
+SIZES = ("big", "small")
 LAUNCH = ("x", "w", "y", "bias", "workspace")
 
 
@@ -77,24 +80,55 @@ def blocks_function(vectors: Vectors) -> Function:
         weights = f.offset("%w", f.mul(group, w["w_group"]))
         channel0 = f.mul(group, channel_of(w["tiles"]))
         end = f.sub(f.mul(f.mul(outer, w["slab_1"]), w["pitch"]), w["behind"])
-        with f.loop(0, w["tiles"], w["block_tiles"], name="i in tiles of output channels, step block_tiles") as block:
+        kept0 = f.offset(slab, w["kept"])
+        with (
+            f.loop(0, w["tiles"], w["block_tiles"], name="i in tiles of output channels, step block_tiles") as block,
+            f.loop(0, w["channels"], w["channel_block"], name="c in channels, step channel_block") as channels,
+        ):
             tile1 = f.minimum(f.add(block.index, w["block_tiles"]), w["tiles"])
-            with f.loop(0, end, w["panel"], name="position in positions of the part, step panel") as position:
-                wide = f.compare("sgt", f.sub(end, position.index), vectors.lanes)
-                seen = f.offset(slab, f.mul(position.index, size))
-                with f.loop(block.index, tile1, 1, name="tile") as tile:
-                    big = f.compare("slt", tile.index, w["extra"])
-                    of_wide = f.select(big, "i64", w["big_wide"], w["small_wide"])
-                    of_narrow = f.select(big, "i64", w["big_narrow"], w["small_narrow"])
-                    function = f.value(f"inttoptr i64 {f.select(wide, 'i64', of_wide, of_narrow)} to ptr")
-                    channel = channel_of(tile.index)
-                    own = f.offset("%bias", f.mul(f.add(channel0, channel), size))
-                    bias = f.select(has_bias, "ptr", own, "null")
-                    f.do(
-                        f"call void {function}(ptr {f.offset(weights, f.mul(channel, w['w_row']))}, ptr {seen}, "
-                        f"ptr {f.offset(y, f.mul(channel, w['y_row']))}, ptr {bias}, ptr {taps}, ptr {rows}, "
-                        f"i64 {w['channels']}, i64 {w['plane']}, i64 {w['tap_count']}, i64 {w['w_row']}, i64 {w['y_row']}, "
-                        f"i64 {position.index}, i64 {end}, i64 {w['run_pitch']}, i64 {w['run']})"
-                    )
-                    f.note("the tile: its sums over channels and taps, stored")
+            count = f.minimum(w["channel_block"], f.sub(w["channels"], channels.index))
+            later = f.compare("sgt", channels.index, 0)
+            more = f.compare("slt", f.add(channels.index, count), w["channels"])
+            seen0 = f.offset(slab, f.mul(channels.index, w["plane"]))
+            weights0 = f.offset(weights, f.mul(f.mul(channels.index, w["tap_count"]), size))
+            arguments = f"i64 {count}, i64 {w['plane']}, i64 {w['tap_count']}, i64 {w['w_row']}, i64 {w['y_row']}"
+
+            def panels(
+                low: Value, high: Value, step: Value, kinds: tuple[str, str], kept: str, seen0: str = seen0,
+                weights0: str = weights0, later: str = later, more: str = more, end: Value = end, y: str = y,
+                channel0: Value = channel0, first: Value = block.index, last: Value = tile1, arguments: str = arguments,
+            ) -> str:  # fmt: skip
+                """Panels of positions by tiles of the first kind, or the second where one vector is left; the next sums."""
+                with f.loop(low, high, step, [("ptr", kept)], name="positions in panels") as position:
+                    whole = f.compare("sgt", f.sub(end, position.index), vectors.lanes)
+                    seen = f.offset(seen0, f.mul(position.index, size))
+                    big, small = (f.select(whole, "i64", *(w[f"{which}_{kind}"] for kind in kinds)) for which in SIZES)
+                    with f.loop(first, last, 1, [("ptr", position.carried[0])], name="tile") as tile:
+                        chosen = f.select(f.compare("slt", tile.index, w["extra"]), "i64", big, small)
+                        channel = channel_of(tile.index)
+                        own = f.offset("%bias", f.mul(f.add(channel0, channel), size))
+                        bias = f.select(has_bias, "ptr", own, "null")
+                        sums = tile.carried[0]
+                        before, after = (f.select(there, "ptr", sums, "null") for there in (later, more))
+                        f.do(
+                            f"call void {f.value(f'inttoptr i64 {chosen} to ptr')}("
+                            f"ptr {f.offset(weights0, f.mul(channel, w['w_row']))}, ptr {seen}, "
+                            f"ptr {f.offset(y, f.mul(channel, w['y_row']))}, ptr {bias}, ptr {before}, ptr {after}, "
+                            f"ptr {taps}, ptr {rows}, {arguments}, i64 {position.index}, i64 {end}, i64 {w['run_pitch']}, "
+                            f"i64 {w['run']})"
+                        )
+                        f.note("the tile: its sums over channels and taps, kept or stored")
+                        tile.next = [f.offset(sums, w["kept_tile"])]
+                    position.next = [tile.out[0]]
+                return str(position.out[0])
+
+            # Where one vector would be left, two panels of two vectors are less than a wide one and that.
+            vector_count = f.udiv(f.add(end, vectors.lanes - 1), vectors.lanes)
+            left = f.urem(vector_count, w["columns"])
+            fewer = f.value(f"and i1 {f.compare('eq', left, 1)}, {f.compare('eq', w['columns'], 3)}")
+            fewer = f.value(f"and i1 {fewer}, {f.compare('sgt', vector_count, 1)}")
+            left = f.select(fewer, "i64", 4, left)
+            wide = f.mul(f.sub(vector_count, left), vectors.lanes)
+            kept = panels(0, wide, w["panel"], ("wide", "wide"), kept0)
+            panels(wide, end, 2 * vectors.lanes, ("middle", "narrow"), kept)
     return f

@@ -1,8 +1,8 @@
 """The register tile of the direct convolution: some output channels at one or more vectors of positions.
 
-    sums[r][v] = bias[r]
+    sums[r][v] = bias[r], or the sums over the channels before
     for c in channels:  for t in taps:  sums[r][v] += w[r, c, t] * slab[c][t + positions v]
-    y[r][positions] = function(sums[r])
+    y[r][positions] = function(sums[r]), or the sums are kept for the channels to come
 
 The slab (`conv_blocks`) holds padded input such that position q of a kernel's tap t lies t elements after position q of tap
 0, whatever the stride: every tap is one unaligned vector load. Positions run over whole rows of the slab, whose ends may be
@@ -30,6 +30,8 @@ ARGUMENTS = (
     ("ptr", "slab"),  # at the tile's first position
     ("ptr", "y"),
     ("ptr", "bias"),
+    ("ptr", "before"),  # sums of the channels before, null where these are the first
+    ("ptr", "kept"),  # where sums are kept for the next channels, null where these are the last
     ("ptr", "taps"),  # byte offsets of the taps
     ("ptr", "rows"),  # byte offsets of the runs of results, -1 for one that is none
     ("i64", "channels"),
@@ -59,9 +61,16 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
     def bias() -> list[Value]:
         return [vectors.load_splat(f, f.offset("%bias", r * size)) for r in range(rows)]
 
-    start = f.choose(has_bias, [vectors.type] * rows, bias, lambda: [vectors.zero] * rows)
     cells = rows * columns
-    first = [start[r] for r in range(rows) for _ in range(columns)]
+
+    def begin() -> list[Value]:
+        start = f.choose(has_bias, [vectors.type] * rows, bias, lambda: [vectors.zero] * rows)
+        return [start[r] for r in range(rows) for _ in range(columns)]
+
+    def resume() -> list[Value]:
+        return [vectors.load(f, f.offset("%before", i * lanes * size)) for i in range(cells)]
+
+    first = f.choose(f.compare("eq", "%before", "null", "ptr"), [vectors.type] * cells, begin, resume)
     carried = [(vectors.type, s) for s in first] + [("ptr", p) for p in w_rows.bases("%w")]
     with f.loop(0, "%channels", 1, [*carried, ("ptr", "%slab")], do_while=True, name="c in channels") as c:
         plane = c.carried[-1]
@@ -77,9 +86,22 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
             f.note(f"sums[{rows}][{columns} x {lanes}] += w[rows, c, t] * slab[c][t + positions]")
             t.next = [*after, *(f.offset(p, size) for p in bases)]
         c.next = [*t.out, f.offset(plane, "%plane")]
-    sums = apply(f, vectors, function, list(c.out[:cells]))
+    sums = list(c.out[:cells])
 
-    # One run at a time: its first `width` positions are results.
+    def keep() -> None:
+        for i, value in enumerate(sums):
+            vectors.store(f, value, f.offset("%kept", i * lanes * size))
+
+    def finish() -> None:
+        _finish(f, vectors, apply(f, vectors, function, sums), columns, y_rows)
+
+    f.branch(f.compare("ne", "%kept", "null", "ptr"), keep, finish)
+    return f
+
+
+def _finish(f: Function, vectors: Vectors, sums: Sequence[Value], columns: int, y_rows: Rows) -> None:
+    """Store results, one run at a time: its first `width` positions are results."""
+    size, lanes = vectors.compute_size, vectors.lanes
     last = f.sub(f.minimum(f.add("%position", columns * lanes), "%end"), 1)
     row0, row1 = f.udiv("%position", "%pitch"), f.udiv(last, "%pitch")
     y_bases = y_rows.bases("%y")
@@ -92,7 +114,6 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
             for j in range(columns):
                 _store_vectors(f, vectors, sums[j::columns], begin, stop, j, y_rows, y_bases, there)
             f.note("y[rows][run, positions] = sums")
-    return f
 
 
 def _store_vectors(
