@@ -44,6 +44,7 @@ class TracedStorage(Storage):
     """A storage without memory: its address only serves to tell offsets."""
 
     __slots__ = ()
+    traced = True
 
 
 @dataclass

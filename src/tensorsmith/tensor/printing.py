@@ -161,7 +161,7 @@ def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:
     """The text of a tensor: values, then size, dtype, and where its gradient comes from, as far as they are not the usual."""
     if x.layout.level is not None:  # a function transform's wrapper
         return x.layout.level.text(x)
-    if modes.tracer is not None and modes.tracer.hides(x):
+    if x.storage.traced or (modes.tracer is not None and modes.tracer.hides(x)):
         return f"{prefix}..., size={tuple(x.layout.shape)}, dtype={x.layout.dtype!r})"
     dtype, suffixes = x.layout.dtype, []
     default = get_default_dtype()

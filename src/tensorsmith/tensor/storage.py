@@ -15,7 +15,10 @@ class Storage:
     free:    the free list that takes the address back, or None for foreign memory
     version: how often the contents were written in place
     owner:   what keeps foreign memory alive (a NumPy array, a mapped file)
+    traced:  whether there is no memory: the address only tells offsets while a function is traced
     """
+
+    traced = False
 
     __slots__ = ("ptr", "nbytes", "free", "version", "owner", "__weakref__")
 
