@@ -1,0 +1,1 @@
+"""Other systems beside this one: `interop.torch` runs PyTorch's graphs on plans of ours."""
