@@ -57,14 +57,17 @@ def test_what_cannot_be_chosen_is_refused_at_the_call(names):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_one_kernel_has_no_dropout():
+def test_one_kernel_drops_weights_but_not_all():
+    """PyTorch's kernel on the CPU has no dropout; neither has its dropout of everything."""
     for lib in (ts, torch):
         attention = lib.nn.attention
         one_kernel = attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION)
         with one_kernel, pytest.raises(RuntimeError, match="No (viable|available)"):
-            attend(lib, dropout_p=0.5)
+            attend(lib, dropout_p=1.0)
         with attention.sdpa_kernel(attention.SDPBackend.MATH):
             attend(lib, dropout_p=0.5)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        attend(ts, dropout_p=0.5)
 
 
 def test_ways_nest_and_come_back_after_an_error():

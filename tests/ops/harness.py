@@ -321,6 +321,10 @@ SAMPLES: dict[str, list[Sample]] = {
             (Data((2, 3, 4), -0.9), Data((2, 5, 4), -0.9), Data((2, 5, 2), -0.9), Data((3, 5), 0, 2, ts.bool)),
             {"causal": False, "scale": 1.0, "beside": False},
         ),
+        Sample(
+            (Data((2, 3, 4), -0.9), Data((2, 5, 4), -0.9), Data((2, 5, 2), -0.9), Data((3, 5), -0.9), *_KEY),
+            {"causal": False, "scale": 1.0, "beside": False, "dropout": 0.4},
+        ),
     ],
     **{
         name: [

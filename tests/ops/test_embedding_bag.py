@@ -138,3 +138,14 @@ def test_the_layer(mode):
     np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
     frozen = ts.nn.EmbeddingBag.from_pretrained(ts.tensor(WEIGHT), mode=mode)
     assert not frozen.weight.requires_grad and frozen(ts.tensor([[1]])).tolist() == [WEIGHT[1].tolist()]
+
+
+def test_the_older_order_of_arguments():
+    results = []
+    for lib in (ts, torch):
+        index, weight, offsets = (lib.from_numpy(a) for a in (INDEX, WEIGHT, OFFSETS))
+        factors = lib.from_numpy(WEIGHT.reshape(-1)[:7].copy())
+        with pytest.warns(UserWarning, match="Argument order of nn.functional.embedding_bag was changed"):
+            bags = lib.nn.functional.embedding_bag(weight, index, offsets, mode="sum", per_sample_weights=factors)
+        results.append(bags.numpy())
+    np.testing.assert_allclose(*results)

@@ -1,15 +1,17 @@
 """Attention as two primitives: what they mean, and what follows from it.
 
-    ATTENTION(q, k, v [, mask]):                        s = q k^T scale + mask;  out = softmax(s) v;  lse = log sum exp s
-    ATTENTION_GRADIENT(q, k, v, g, lse, delta [, mask]): p = exp(s - lse);  ds = p (g v^T - delta)
-                                                        dq = ds k scale;  dk = ds^T q scale;  dv = p^T g
+    ATTENTION(q, k, v [, mask] [, streams]):
+        s = q k^T scale + mask;  out = (z softmax(s)) v;  lse = log sum exp s
+    ATTENTION_GRADIENT(q, k, v, g, lse, delta [, mask] [, streams]):
+        p = exp(s - lse);  ds = p (z g v^T - delta);  dq = ds k scale;  dk = ds^T q scale;  dv = (z p)^T g
 
 q (..., L, E), k (..., S, E), v (..., S, F), g (..., L, F), lse and delta (..., L), mask (..., L, S) of bool (true: takes
-part) or of numbers; attributes: causal (query i sees keys 0 to i), scale, beside. With delta = sum of g * out along a row, the
-second is the gradient of the first. The value of either is one flat vector, its results one after the other: (out, lse),
-(dq, dk, dv), row-major. With the attribute `beside`, for two leading axes (batch, heads), the matrices among them lie as
-(batch, L, heads, F): the heads of a token are side by side, as they are where operands come from, and results go to, one
-linear layer. A row of which everything is hidden has out = 0 and, by definition, lse = 0.
+part) or of numbers; attributes: causal (query i sees keys 0 to i), scale, beside, dropout. z is 1 without dropout; with it,
+operand streams (..., 2) of int64 says which weights are dropped (`ir/dropout.py`): there z is 0, elsewhere 1 / (1 - dropout).
+With delta = sum of g * out along a row, the second is the gradient of the first. The value of either is one flat vector, its
+results one after the other: (out, lse), (dq, dk, dv), row-major. With the attribute `beside`, for two leading axes (batch,
+heads), the matrices among them lie as (batch, L, heads, F): the heads of a token are side by side, as they are where operands
+come from, and results go to, one linear layer. A row of which everything is hidden has out = 0 and, by definition, lse = 0.
 
 Kernels never hold s. Gradients of the second, and tangents, are compositions of other primitives.
 """
@@ -19,15 +21,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tensorsmith.core.dtypes import DType, bool_
+from tensorsmith.core.dtypes import DType, bool_, int64
 from tensorsmith.ir import build
+from tensorsmith.ir.dropout import factors
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar import functions as f
 
 
-def check(inputs: Sequence[Node], count: int) -> DType:
-    """The dtype; ValueError or TypeError where operands do not fit. `count`: of operands without the mask."""
+def check(inputs: Sequence[Node], count: int, dropout: float) -> DType:
+    """The dtype; ValueError or TypeError where operands do not fit. `count`: of operands without mask and streams."""
     q, k, v = inputs[:3]
+    if dropout:
+        *inputs, streams = inputs
+        if not 0.0 < dropout < 1.0 or streams.shape != (*q.shape[:-2], 2) or streams.dtype is not int64:
+            raise ValueError(f"attention: streams {streams.shape} of {streams.dtype.name} do not fit dropout {dropout}")
     *lead, length, width = q.shape
     keys, values = k.shape[-2], v.shape[-1]
     shapes = [(length, width), (keys, width), (keys, values), (length, values), (length,), (length,)][:count]
@@ -43,49 +50,57 @@ def check(inputs: Sequence[Node], count: int) -> DType:
     return q.dtype
 
 
-def attention(q: Node, k: Node, v: Node, mask: Sequence[Node], causal: bool, scale: float, beside: bool) -> tuple[Node, Node]:
-    """out (..., L, F) and lse (..., L)."""
-    flat = q.graph.add(Primitive.ATTENTION, (q, k, v, *mask), causal=causal, scale=scale, beside=beside)
+def attention(
+    q: Node, k: Node, v: Node, mask: Sequence[Node], causal: bool, scale: float, beside: bool, dropout: float = 0.0,
+) -> tuple[Node, Node]:  # fmt: skip
+    """out (..., L, F) and lse (..., L); with dropout the last of `mask` are the streams."""
+    flat = q.graph.add(Primitive.ATTENTION, (q, k, v, *mask), causal=causal, scale=scale, beside=beside, dropout=dropout)
     out, lse = _parts(flat, _shapes(flat), beside)
     return out, lse
 
 
 def gradient(
     operands: Sequence[Node], out: Node, lse: Node, grads: tuple[Node, Node | None], causal: bool, scale: float,
-    beside: bool,
-) -> list[Node | None]:
-    """Gradients of q, k, v and the mask, from those of out and lse."""
-    q, k, v, *mask = operands
+    beside: bool, dropout: float = 0.0,
+) -> list[Node | None]:  # fmt: skip
+    """Gradients of q, k, v and the mask, from those of out and lse; None for the streams."""
+    q, k, v, *rest = operands
     grad, grad_lse = grads
     delta = _row_sums(grad * out)
     delta = delta if grad_lse is None else delta - grad_lse
-    inputs = (q, k, v, grad, lse, delta, *mask)
-    flat = q.graph.add(Primitive.ATTENTION_GRADIENT, inputs, causal=causal, scale=scale, beside=beside)
+    inputs = (q, k, v, grad, lse, delta, *rest)
+    attrs = {"causal": causal, "scale": scale, "beside": beside, "dropout": dropout}
+    flat = q.graph.add(Primitive.ATTENTION_GRADIENT, inputs, **attrs)
     parts: list[Node | None] = [*_parts(flat, _shapes(flat), beside)]
+    mask = rest[: len(rest) - bool(dropout)]
     for each in mask:
-        weights, change = _weights(q, k, v, grad, lse, delta, mask, causal, scale)
-        parts.append(None if each.dtype is bool_ else weights * change)
-    return parts
+        part = None
+        if each.dtype is not bool_:
+            weights = _weights(q, k, lse, mask, causal, scale)
+            part = weights * _difference(v, grad, delta, _factors(flat))
+        parts.append(part)
+    return parts + [None] * bool(dropout)
 
 
 def composed(node: Node, operands: Sequence[Node]) -> Node:
     """The value of either primitive, of other primitives."""
     q, k, v, *rest = operands
-    causal, scale = node.attrs["causal"], node.attrs["scale"]
+    causal, scale, beside = node.attrs["causal"], node.attrs["scale"], node.attrs["beside"]
+    kept = _factors(node, operands)
     if node.op is Primitive.ATTENTION_GRADIENT:
         grad, lse, delta, *mask = rest
-        weights, change = _weights(q, k, v, grad, lse, delta, mask, causal, scale)
-        change = weights * change * scale
-        parts = [build.matmul(change, k), build.matmul(_turned(change), q), build.matmul(_turned(weights), grad)]
-        return _joined(parts, node.attrs["beside"])
-    scores = _scores(q, k, rest, causal, scale)
+        weights = _weights(q, k, lse, mask[: len(mask) - (kept is not None)], causal, scale)
+        change = weights * _difference(v, grad, delta, kept) * scale
+        parts = [build.matmul(change, k), build.matmul(_turned(change), q), build.matmul(_turned(_times(weights, kept)), grad)]
+        return _joined(parts, beside)
+    scores = _scores(q, k, rest[: len(rest) - (kept is not None)], causal, scale)
     largest = build.reduce(scores, "max", (scores.ndim - 1,), keepdim=True)
     largest = build.where(f.eq(largest, -math.inf), 0.0, largest)
     weights = f.exp(scores - largest)
     total = build.reduce(weights, "sum", (scores.ndim - 1,), keepdim=True)
     total = build.where(f.eq(total, 0.0), 1.0, total)
     lse = build.reshape(largest + f.log(total), q.shape[:-1])
-    return _joined([build.matmul(weights / total, v), lse], node.attrs["beside"])
+    return _joined([build.matmul(_times(weights / total, kept), v), lse], beside)
 
 
 def pulled(node: Node, output: Node, grad: Node) -> list[Node | None]:
@@ -93,27 +108,31 @@ def pulled(node: Node, output: Node, grad: Node) -> list[Node | None]:
     beside = node.attrs["beside"]
     out, lse = _parts(output, _shapes(node), beside)
     g, g_lse = _parts(grad, _shapes(node), beside)
-    return gradient(node.inputs, out, lse, (g, g_lse), node.attrs["causal"], node.attrs["scale"], beside)
+    return gradient(node.inputs, out, lse, (g, g_lse), **node.attrs)
 
 
 def pulled_gradient(node: Node, grad: Node) -> list[Node | None]:
     """The gradient rule of ATTENTION_GRADIENT."""
-    q, k, v, g, lse, delta, *mask = node.inputs
+    q, k, v, g, lse, delta, *rest = node.inputs
     causal, scale = node.attrs["causal"], node.attrs["scale"]
+    kept = _factors(node)
+    mask = rest[: len(rest) - (kept is not None)]
     a, b, c = _parts(grad, _shapes(node), node.attrs["beside"])
-    weights, difference = _weights(q, k, v, g, lse, delta, mask, causal, scale)
+    weights, difference = _weights(q, k, lse, mask, causal, scale), _difference(v, g, delta, kept)
     change = weights * difference
     to_change = (build.matmul(a, _turned(k)) + build.matmul(q, _turned(b))) * scale
     to_difference = to_change * weights
-    to_scores = (build.matmul(g, _turned(c)) + to_change * difference) * weights
+    to_scores = (_times(build.matmul(g, _turned(c)), kept) + to_change * difference) * weights
+    to_product = _times(to_difference, kept)
     return [
         (build.matmul(change, b) + build.matmul(to_scores, k)) * scale,
         (build.matmul(_turned(change), a) + build.matmul(_turned(to_scores), q)) * scale,
-        build.matmul(_turned(to_difference), g),
-        build.matmul(weights, c) + build.matmul(to_difference, v),
+        build.matmul(_turned(to_product), g),
+        build.matmul(_times(weights, kept), c) + build.matmul(to_product, v),
         f.neg(_row_sums(to_scores)),
         f.neg(_row_sums(to_difference)),
         *(None if each.dtype is bool_ else to_scores for each in mask),
+        *[None] * (kept is not None),
     ]
 
 
@@ -173,10 +192,23 @@ def _scores(q: Node, k: Node, mask: Sequence[Node], causal: bool, scale: float) 
     return scores
 
 
-def _weights(
-    q: Node, k: Node, v: Node, grad: Node, lse: Node, delta: Node, mask: Sequence[Node], causal: bool, scale: float
-) -> tuple[Node, Node]:
-    """p, and g v^T - delta."""
-    scores = _scores(q, k, mask, causal, scale)
-    weights = f.exp(scores - build.reshape(lse, (*lse.shape, 1)))
-    return weights, build.matmul(grad, _turned(v)) - build.reshape(delta, (*delta.shape, 1))
+def _weights(q: Node, k: Node, lse: Node, mask: Sequence[Node], causal: bool, scale: float) -> Node:
+    """p, from the saved lse."""
+    return f.exp(_scores(q, k, mask, causal, scale) - build.reshape(lse, (*lse.shape, 1)))
+
+
+def _difference(v: Node, grad: Node, delta: Node, kept: Node | None) -> Node:
+    """z g v^T - delta."""
+    return _times(build.matmul(grad, _turned(v)), kept) - build.reshape(delta, (*delta.shape, 1))
+
+
+def _factors(node: Node, operands: Sequence[Node] | None = None) -> Node | None:
+    """z of either primitive; None without dropout."""
+    if not node.attrs["dropout"]:
+        return None
+    q, k = node.inputs[:2]
+    return factors((operands or node.inputs)[-1], q.shape[-2], k.shape[-2], node.attrs["dropout"], q.dtype)
+
+
+def _times(x: Node, kept: Node | None) -> Node:
+    return x if kept is None else x * kept

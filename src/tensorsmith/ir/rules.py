@@ -207,7 +207,7 @@ def _conv(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 def _attention(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     from tensorsmith.ir.attention import check  # it is written with the builders, which use these rules
 
-    dtype = check(inputs, 3)
+    dtype = check(inputs, 3, attrs["dropout"])
     (*lead, length, _), width = inputs[0].shape, inputs[2].shape[-1]
     return (math.prod(lead) * length * (width + 1),), dtype
 
@@ -215,7 +215,7 @@ def _attention(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 def _attention_gradient(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
     from tensorsmith.ir.attention import check
 
-    dtype = check(inputs, 6)
+    dtype = check(inputs, 6, attrs["dropout"])
     return (sum(node.numel for node in inputs[:3]),), dtype
 
 

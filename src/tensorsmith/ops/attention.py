@@ -1,7 +1,8 @@
 """Attention: `scaled_dot_product_attention`.
 
-It is one kernel that never holds the scores, forward and backward (`ir/attention.py`); with dropout, and where an extent
-is zero, it is made of its parts: two products around the weights of the rows.
+It is one kernel that never holds the scores, forward and backward (`ir/attention.py`), with dropout too: random bits are made
+from a weight's place, again in the backward pass. Where an extent is zero, and where everything is dropped, it is made of its
+parts: two products around the weights of the rows.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.attention import attention, gradient
+from tensorsmith.ir.dropout import streams, whole_groups
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.attention_backends import takes_one_kernel
 from tensorsmith.ops.dropout import dropout
 from tensorsmith.ops.joining import repeat_interleave
 from tensorsmith.ops.matmul import matmul
+from tensorsmith.ops.random import draw
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.softmax import softmax_node
 from tensorsmith.scalar import functions as f
@@ -48,34 +51,41 @@ def _weights(scores: Node, *masks: Node, causal: bool) -> Node:
 weights_operator = Operator("attention_weights", _weights)
 
 
-def _operands(q: Node, k: Node, v: Node, masks: Sequence[Node]) -> list[Node]:
-    """Wide, with the same leading axes."""
+def _operands(q: Node, k: Node, v: Node, others: Sequence[Node], dropout: float) -> list[Node]:
+    """Wide, with the same leading axes; of dropout's key and offset the streams of the batches."""
+    masks = others[:-2] if dropout else others
     shapes = [x.shape[:-2] for x in (q, k, v, *masks)]
     lead = shapes[0]
     for shape in shapes[1:]:
         lead = broadcast_shapes(lead, shape)
     found = [build.broadcast_to(build.wide(x), (*lead, *x.shape[-2:])) for x in (q, k, v)]
+    rows, keys = q.shape[-2], k.shape[-2]
     for mask in masks:
         mask = mask if mask.dtype is bool_ else build.cast(mask, found[0].dtype)
-        found.append(build.broadcast_to(mask, (*lead, q.shape[-2], k.shape[-2])))
+        found.append(build.broadcast_to(mask, (*lead, rows, keys)))
+    if dropout:
+        found.append(streams(others[-2], others[-1], lead, rows, keys))
     return found
 
 
-def _fused(q: Node, k: Node, v: Node, *masks: Node, causal: bool, scale: float, beside: bool) -> tuple[Node, Node]:
-    wide_q, wide_k, wide_v, *mask = _operands(q, k, v, masks)
-    out, lse = attention(wide_q, wide_k, wide_v, mask, causal, scale, beside)
+def _fused(
+    q: Node, k: Node, v: Node, *others: Node, causal: bool, scale: float, beside: bool, dropout: float = 0.0
+) -> tuple[Node, Node]:
+    wide_q, wide_k, wide_v, *rest = _operands(q, k, v, others, dropout)
+    out, lse = attention(wide_q, wide_k, wide_v, rest, causal, scale, beside, dropout)
     return build.cast(out, q.dtype), lse
 
 
 def _fused_gradient(
     inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], causal: bool, scale: float,
-    beside: bool,
-) -> list[Node | None]:
-    q, k, v, *masks = inputs
+    beside: bool, dropout: float = 0.0,
+) -> list[Node | None]:  # fmt: skip
+    q, k, v, *others = inputs
     out, lse = outputs
-    operands = _operands(q, k, v, masks)
+    operands = _operands(q, k, v, others, dropout)
     wide, grad = build.cast(out, lse.dtype), build.cast(grads[0], lse.dtype)
-    return gradient(operands, wide, lse, (grad, grads[1]), causal, scale, beside)
+    found = gradient(operands, wide, lse, (grad, grads[1]), causal, scale, beside, dropout)
+    return [*found[: len(inputs) - 2], None, None] if dropout else found
 
 
 fused_operator = Operator(
@@ -129,6 +139,14 @@ def _fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> boo
     return lead[0] == broadcast_shapes(q[:-2], broadcast_shapes(k[:-2], v[:-2]))
 
 
+def _weight_words(query: Tensor, key: Tensor, *others: Tensor) -> int:
+    """How many random words the weights take."""
+    lead = query.layout.shape[:-2]
+    for each in (key, *others):
+        lead = broadcast_shapes(lead, each.layout.shape[:-2])
+    return math.prod(lead) * query.layout.shape[-2] * whole_groups(key.layout.shape[-2])
+
+
 @public("attention", namespace="nn.functional", method=False)
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
@@ -143,7 +161,7 @@ def scaled_dot_product_attention(
     scale: 1 / sqrt(E) where it is not given
     enable_gqa: heads (axis -3) of key and value are repeated to the number of the query's heads
 
-    One kernel, forward and backward, whose memory grows with L and S but not with L S; with dropout the weights are held.
+    One kernel, forward and backward, whose memory grows with L and S but not with L S.
     A query whose keys are all masked gets zeros, as do its gradients. RuntimeError for dtypes or sizes that do not fit, and
     for a mask given together with is_causal.
 
@@ -164,11 +182,14 @@ def scaled_dot_product_attention(
     width = query.layout.shape[-1]
     factor = scale if scale is not None else 1.0 / math.sqrt(width) if width else 1.0
     filled = query.numel() and key.numel() and value.numel()
-    if takes_one_kernel(bool(not dropout_p and filled and _fits(query, key, value, attn_mask))):
-        given = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+    if takes_one_kernel(bool(dropout_p < 1.0 and filled and _fits(query, key, value, attn_mask))):
+        given = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
+        if dropout_p:
+            given += draw(_weight_words(*given))
         strides = query.layout.strides
         beside = query.ndim == 4 and strides[1] < strides[2]  # the result lies as the query does
-        return fused_operator(*given, causal=bool(is_causal), scale=float(factor), beside=beside)[0]  # type: ignore[no-any-return]
+        attrs = {"causal": bool(is_causal), "scale": float(factor), "beside": beside, "dropout": float(dropout_p)}
+        return fused_operator(*given, **attrs)[0]  # type: ignore[no-any-return]
     scores = matmul(query * factor, key.transpose(-2, -1))
     masks = () if attn_mask is None else (attn_mask,)
     weights = weights_operator(scores, *masks, causal=bool(is_causal))

@@ -32,8 +32,8 @@ def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = Fa
 
     set_priority: the first that can be is taken, in the order given, rather than the kernel first. It holds for the thread; a
     compiled function keeps the way that was taken when it was traced. Raises AssertionError for what is no SDPBackend, and, at
-    the call of attention, RuntimeError where none of them can be: as in PyTorch, FLASH_ATTENTION alone with dropout, or only
-    ways of other targets (EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE).
+    the call of attention, RuntimeError where none of them can be: FLASH_ATTENTION alone for tensors without elements, or
+    only ways of other targets (EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE).
 
     >>> from tensorsmith.nn.attention import SDPBackend, sdpa_kernel
     >>> q = ts.ones(1, 2, 4)
@@ -64,6 +64,6 @@ def takes_one_kernel(possible: bool) -> bool:
             return True
     raise RuntimeError(
         "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math kernel "
-        "and the fused kernels. Here SDPBackend.MATH is always there, and FLASH_ATTENTION without dropout and for tensors that "
-        "have elements"
+        "and the fused kernels. Here SDPBackend.MATH is always there, and FLASH_ATTENTION for tensors that have elements and "
+        "dropout below 1"
     )

@@ -15,6 +15,7 @@ from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
+from tensorsmith.ir.dropout import limit
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import refuse_complex
 from tensorsmith.ops.random import bits, draw
@@ -29,8 +30,7 @@ def _dropped(x: Node, key: Node, offset: Node, p: float, channels: bool) -> Node
     """Whether an element, or its channel, is dropped; in the shape of x."""
     shape = x.shape[:2] + (1,) * (x.ndim - 2) if channels else x.shape
     drawn = bits(key, offset, shape)
-    limit = min(round(p * 2.0**32), 2**32 - 1)
-    return build.broadcast_to(f.lt(drawn, build.full(x.graph, shape, limit, uint32)), x.shape)
+    return build.broadcast_to(f.lt(drawn, build.full(x.graph, shape, limit(p), uint32)), x.shape)
 
 
 def _dropout(x: Node, key: Node, offset: Node, p: float, channels: bool) -> Node:

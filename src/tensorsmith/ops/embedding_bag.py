@@ -8,6 +8,7 @@ row that has it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -202,6 +203,7 @@ def embedding_bag(
     input:    positions, (bags, length), or (n) with offsets (bags), where each bag starts; an empty bag gives 0
     mode:     "sum", "mean" or "max"; per_sample_weights: factors of the rows in the shape of the input, for "sum"
     include_last_offset: offsets has the end of the last bag too
+    The two may come in the other order, as in PyTorch's first version, with a warning.
     padding_idx: a row that takes no part; max_norm: rows used are first scaled, in place, to at most this norm
     scale_grad_by_freq: gradients are divided by how often their row was used
     Raises ValueError for shapes that do not fit, RuntimeError for a position out of range or another dtype,
@@ -213,6 +215,13 @@ def embedding_bag(
             [3., 4.]])
     """
     need_tensors("embedding_bag", input=input, weight=weight)
+    if weight.dtype is int64 and input.dtype.is_floating_point:
+        warnings.warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is "
+            "deprecated, and should now be `embedding_bag(input, weight, ...)`.",
+            stacklevel=2,
+        )
+        input, weight = weight, input  # noqa: A001
     if per_sample_weights is not None and per_sample_weights.layout.shape != input.layout.shape:
         raise ValueError(
             f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must have the same "

@@ -487,28 +487,30 @@ def _attention(fusion: Fusion, group: Group) -> list[Request]:
     anchor = group.anchor
     assert anchor is not None
     backward = anchor.op is Primitive.ATTENTION_GRADIENT
-    names = ("q", "k", "v", "g", "lse", "delta", "mask") if backward else ("q", "k", "v", "mask")
+    dropout = anchor.attrs["dropout"]
+    names = ["q", "k", "v", *(("g", "lse", "delta") if backward else ())]
+    names += ["mask"] * (len(anchor.inputs) - len(names) - bool(dropout)) + ["streams"] * bool(dropout)
     queries, _, values = anchor.inputs[:3]
     *lead, length, width = queries.shape
     outer, inner = (math.prod(lead[:-1]), lead[-1]) if lead else (1, 1)
     located, places = {}, {}
     for name, operand in zip(names, anchor.inputs):
         located[name] = node, seen = fusion.locate(operand)
-        shape = (*operand.shape, 1) if name in ("lse", "delta") else operand.shape
+        shape = (*operand.shape, 1) if name in ("lse", "delta", "streams") else operand.shape
         flat = views.reshape(seen._replace(shape=shape, strides=(*seen.strides, 1)[: len(shape)]), (outer, inner, *shape[-2:]))
         along = 1 if flat is None or flat.shape[3] == 1 else flat.strides[3]
-        free = name in ("lse", "delta") or (name == "q" and not backward)
+        free = name in ("lse", "delta", "streams") or (name == "q" and not backward)
         if flat is None or not (free or along == 1 or (name == "mask" and along == 0)):
             raise NeedsBuffer(operand)
         places[name] = flat
     from tensorsmith.targets.cpu.attention import AttentionSizes, AttentionStructure, mask_kind, plan_attention
 
     mask = places.get("mask")
-    kind = mask_kind(anchor.inputs[-1].dtype) if mask is not None else ""
+    kind = mask_kind(anchor.inputs[names.index("mask")].dtype) if mask is not None else ""
     spread = mask is not None and mask.shape[3] > 1 and mask.strides[3] == 0
-    structure = AttentionStructure(anchor.dtype, anchor.attrs["causal"], kind, spread, backward)
+    structure = AttentionStructure(anchor.dtype, anchor.attrs["causal"], kind, spread, backward, dropout > 0)
     sizes = AttentionSizes(outer, inner, length, anchor.inputs[1].shape[-2], width, values.shape[-1])
-    lowered = plan_attention(structure, sizes, anchor.attrs["scale"], places, anchor.attrs["beside"])
+    lowered = plan_attention(structure, sizes, anchor.attrs["scale"], places, anchor.attrs["beside"], dropout)
     words: list[tuple[Node | None, int]] = [
         (node, seen.offset * node.dtype.itemsize) for node, seen in located.values()
     ]

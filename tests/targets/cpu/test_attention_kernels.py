@@ -14,8 +14,10 @@ import tensorsmith as ts
 from tensorsmith.core import dtypes
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
+from tensorsmith.ir.dropout import whole_groups
 from tensorsmith.targets.cpu.attention import AttentionSizes, AttentionStructure, plan_attention
 from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS
+from tensorsmith.targets.reference.primitives import dropout_factors
 
 
 def attend(q, k, v, mask=None, causal=False, scale=None):
@@ -158,7 +160,69 @@ def test_examples_at_once_are_examples_one_by_one():
         np.testing.assert_allclose(a.numpy(), np.stack([each.numpy() for each in b]), rtol=1e-11, atol=1e-13)
 
 
-def test_threads_do_not_change_a_bit():
+def kept(lead, length, keys, p, seed):
+    """Zeros and factors of dropout, from the definition of the random bits."""
+    words = length * whole_groups(keys)
+    first = np.arange(int(np.prod(lead))).reshape(lead) * words
+    return dropout_factors(np.stack([np.full(lead, seed), first], -1), length, keys, p)
+
+
+@pytest.mark.parametrize(("length", "keys", "kind"), [(5, 7, "float"), (ROWS + 34, COLUMNS + 58, "causal"), (3, 64, "bool")])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_dropout(length, keys, kind, dtype):
+    """Kernels drop what the definition says, forward and backward: the parts one by one give the same, derivatives too."""
+    rng = np.random.default_rng(6)
+    arrays = [rng.standard_normal((2, 3, *s)) for s in ((length, 8), (keys, 8), (keys, 5))]
+    added, visible = rng.standard_normal((length, keys)), rng.random((length, keys)) < 0.7
+    factors = ts.tensor(kept((2, 3), length, keys, 0.25, 9))
+
+    def whole(q, k, v):
+        ts.manual_seed(9)
+        mask = {"float": ts.tensor(added).to(q.dtype), "bool": ts.tensor(visible)}.get(kind)
+        return ts.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.25, kind == "causal")
+
+    def parts(q, k, v):
+        scores = q @ k.transpose(-1, -2) / 8**0.5
+        if kind == "float":
+            scores = scores + ts.tensor(added)
+        else:
+            seen = visible if kind == "bool" else np.tri(length, keys, dtype=bool)
+            scores = scores.masked_fill(ts.tensor(~seen), -np.inf)
+        return (scores.softmax(-1) * factors) @ v
+
+    results = []
+    for function, work in ((whole, dtype), (parts, "float64")):
+        operands = [ts.tensor(a).to(getattr(ts, work)).requires_grad_() for a in arrays]
+        y = function(*operands)
+        first = ts.autograd.grad((y * y.cos()).sum(), operands, create_graph=True)
+        second = ts.autograd.grad(sum((g * g).sum() for g in first), operands) if dtype == "float64" else ()
+        results.append([y, *first, *second])
+    for a, b in zip(*results):
+        b = b.detach().numpy()
+        np.testing.assert_allclose(a.detach().double().numpy(), b, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * abs(b).max())
+
+
+def test_dropout_compiled_and_for_examples_at_once():
+    attention, q = ts.nn.functional.scaled_dot_product_attention, ts.ones(3, 2, 5, 4)
+
+    def step(x):
+        y = attention(x, x, x, dropout_p=0.5)
+        return y, ts.autograd.grad((y * y).sum(), x)[0]
+
+    compiled, results = ts.compile(step), []
+    for seed, function in ((0, step), (0, compiled), (1, step), (1, compiled)):
+        ts.manual_seed(seed)
+        results.append([t.detach().numpy() for t in function(q.clone().requires_grad_())])
+    for eager, again in (results[:2], results[2:]):
+        np.testing.assert_array_equal(eager[0], again[0])
+        np.testing.assert_array_equal(eager[1], again[1])
+    assert (results[0][0] != results[2][0]).any()  # the compiled function draws at every run
+    each = {way: ts.vmap(lambda x: attention(x, x, x, dropout_p=0.5), randomness=way)(q) for way in ("same", "different")}
+    assert each["same"].std(0).max() == 0 and each["different"].std(0).max() > 0
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_threads_do_not_change_a_bit(dropout):
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal((2, 3, 300, 40)).astype("float32") for _ in range(3)]
     found, before = [], ts.get_num_threads()
@@ -166,7 +230,8 @@ def test_threads_do_not_change_a_bit():
         for threads in (1, 2):
             ts.set_num_threads(threads)
             leaves = [ts.tensor(a).requires_grad_() for a in arrays]
-            y = ts.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+            ts.manual_seed(0)
+            y = ts.nn.functional.scaled_dot_product_attention(*leaves, dropout_p=dropout, is_causal=True)
             y.backward(y.detach())
             found.append([y.detach().numpy(), *(t.grad.numpy() for t in leaves)])
     finally:
@@ -175,18 +240,19 @@ def test_threads_do_not_change_a_bit():
         np.testing.assert_array_equal(a, b)
 
 
-def plan(length, backward, batch=1):
+def plan(length, backward, batch=1, dropout=0.0):
     shape = (batch, 1, length, 64)
     seen = Strided(shape, contiguous_strides(shape), 0)
     row = Strided((batch, 1, length, 1), contiguous_strides((batch, 1, length, 1)), 0)
     operands = {"q": seen, "k": seen, "v": seen, **({"g": seen, "lse": row, "delta": row} if backward else {})}
-    structure = AttentionStructure(dtypes.float32, True, "", False, backward)
-    return plan_attention(structure, AttentionSizes(batch, 1, length, length, 64, 64), 0.125, operands)
+    structure = AttentionStructure(dtypes.float32, True, "", False, backward, dropout > 0)
+    return plan_attention(structure, AttentionSizes(batch, 1, length, length, 64, 64), 0.125, operands, dropout=dropout)
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_the_workspace_does_not_grow_with_the_sequence(backward):
-    one, other = plan(4096, backward, 4), plan(16384, backward, 4)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_workspace_does_not_grow_with_the_sequence(backward, dropout):
+    one, other = plan(4096, backward, 4, dropout), plan(16384, backward, 4, dropout)
     assert max(one.workspace_bytes, other.workspace_bytes) < 32 << 20  # 32 chunks at most, each of one block
     assert one.function_address == other.function_address  # sizes are words of the launch
 
@@ -197,13 +263,14 @@ def test_other_instruction_sets(isa):
     if isa == "avx2" and "avx2" not in open("/proc/cpuinfo").read():
         pytest.skip("the CPU has no AVX2")
     script = (
-        "import sys, numpy as np; sys.path.append(sys.argv[1]); from test_attention_kernels import compare\n"
+        "import sys, numpy as np; sys.path.append(sys.argv[1]); from test_attention_kernels import compare, test_dropout\n"
         "rng = np.random.default_rng(0)\n"
         "for L, S, E, F in ((1, 1, 1, 1), (100, 203, 19, 33), (97, 64, 32, 16)):\n"
         "    arrays = [rng.standard_normal((2, *s)) for s in ((L, E), (S, E), (S, F))]\n"
         "    for causal, mask in ((True, None), (False, rng.random((L, S)) < 0.5)):\n"
         "        for dtype, tolerance in (('float64', 1e-12), ('float32', 1e-5)):\n"
         "            compare(arrays, rng.standard_normal((2, L, F)), mask, causal, dtype, tolerance)\n"
+        "test_dropout(5, 70, 'causal', 'float32')\n"
     )
     environment = {**os.environ, "TENSORSMITH_ISA": isa}
     done = subprocess.run(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import bool_
 from tensorsmith.core.views import Strided
+from tensorsmith.ir.dropout import limit, whole_groups
 from tensorsmith.targets.cpu import attention_backward, attention_forward
 from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS, TILES, AttentionStructure, launch_words, product_function
 from tensorsmith.targets.cpu.build import Function
@@ -65,7 +66,7 @@ def _tiles(pieces: Kernels, sizes: AttentionSizes) -> dict[str, int]:
     return found
 
 
-def _spaces(pieces: Kernels, sizes: AttentionSizes, backward: bool) -> dict[str, int]:
+def _spaces(pieces: Kernels, sizes: AttentionSizes, structure: AttentionStructure) -> dict[str, int]:
     """Where the parts of a chunk's workspace start, and its size; and bytes of packed panels."""
     size, panel, lanes = pieces.storage_size, pieces.panel, pieces.lanes
     row = panel * size
@@ -73,7 +74,7 @@ def _spaces(pieces: Kernels, sizes: AttentionSizes, backward: bool) -> dict[str,
     transposed = {"E": round_up(sizes.E, lanes) * row, "F": round_up(sizes.F, lanes) * row}
     block = ROWS * COLUMNS * size
     parts: dict[str, int]
-    if backward:
+    if structure.backward:
         words = {"slot_kt": transposed["E"], "slot_vt": transposed["F"], "slot_keys": COLUMNS * row, "slot_queries": ROWS * row}
         parts = {
             "at_p": block, "at_ds": block, "at_kt": panels["S"] * transposed["E"], "at_vt": panels["S"] * transposed["F"],
@@ -85,6 +86,8 @@ def _spaces(pieces: Kernels, sizes: AttentionSizes, backward: bool) -> dict[str,
             "at_scores": block, "at_stats": 2 * ROWS * size, "at_k": panels["S"] * transposed["E"],
             "at_v": panels["F"] * COLUMNS * row,
         }  # fmt: skip
+    if structure.dropout:
+        parts["at_kept"] = COLUMNS * size
     start = 0
     for name, length in parts.items():
         words[name] = start
@@ -94,12 +97,12 @@ def _spaces(pieces: Kernels, sizes: AttentionSizes, backward: bool) -> dict[str,
 
 def plan_attention(
     structure: AttentionStructure, sizes: AttentionSizes, scale: float, operands: Mapping[str, Strided],
-    beside: bool = False, machine: Machine | None = None,
+    beside: bool = False, dropout: float = 0.0, machine: Machine | None = None,
 ) -> LoweredKernel:  # fmt: skip
     """The kernel and its words.
 
-    operands: by name (q, k, v and mask; backward also g, lse and delta), each as (outer, inner, rows, columns), strides in
-    elements: of k, v and g, and backward of q, consecutive along the columns; of the mask that or 0.
+    operands: by name (q, k, v, mask and streams; backward also g, lse and delta), each as (outer, inner, rows, columns),
+    strides in elements: of k, v and g, and backward of q, consecutive along the columns; of the mask that or 0.
     beside: results have the inner products of a row side by side.
     """
     pieces = kernels(structure.dtype, machine or default_machine())
@@ -111,18 +114,19 @@ def plan_attention(
     wanted = max(1, min(_MOST_CHUNKS, units, math.ceil(flops / _CHUNK_FLOPS)))
     per_chunk = math.ceil(units / wanted)
     chunks = math.ceil(units / per_chunk)
-    space = _spaces(pieces, sizes, structure.backward)
+    space = _spaces(pieces, sizes, structure)
     size = pieces.storage_size
-    (bits,) = struct.unpack("<q", struct.pack("<d", scale))
+    scale_bits, factor_bits = struct.unpack("<2q", struct.pack("<2d", scale, 1.0 / (1.0 - dropout)))
     words: dict[str, int] = {
-        "scale": bits, "units": units, "units_per_chunk": per_chunk, "blocks": blocks, "inner": sizes.inner,
+        "scale": scale_bits, "factor": factor_bits, "limit": limit(dropout), "row_words": whole_groups(sizes.S), "at_kept": 0,
+        "units": units, "units_per_chunk": per_chunk, "blocks": blocks, "inner": sizes.inner,
         "beside": sizes.inner if beside else 1,
         "batch": sizes.batch, "L": sizes.L, "S": sizes.S, "E": sizes.E, "F": sizes.F, **space, **_tiles(pieces, sizes),
     }  # fmt: skip
     (words["pack_transposed"],) = pieces.pack(True).addresses.values()
     (words["pack_rows"],) = pieces.pack(False).addresses.values()
-    for name in ("q", "k", "v", "g", "lse", "delta", "mask"):
-        step = 1 if name == "mask" and structure.mask == "bool" else size
+    for name in ("q", "k", "v", "g", "lse", "delta", "mask", "streams"):
+        step = {"mask": 1 if structure.mask == "bool" else size, "streams": 8}.get(name, size)
         strides: Sequence[int] = operands[name].strides if name in operands else (0, 0, 0, 0)
         for level, stride in zip(("outer", "inner", "row"), strides):
             words[f"{name}_{level}"] = stride * step

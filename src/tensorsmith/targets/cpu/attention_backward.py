@@ -4,7 +4,8 @@
         for keys in blocks:
             for queries in blocks (from the diagonal on, where causal):
                 s = Q K^T;  dp = G V^T                     on tiles
-                p = exp(s scale + mask - lse);  ds = p (dp - delta) scale
+                p = exp(s scale + mask - lse);  ds = p (z dp - delta) scale
+                p = p z                                    with dropout, z made again from the same random bits
                 dV += p^T G;  dQ += ds K;  dK += ds^T Q    on tiles
 
 The result is dQ, rows as those of the forward result, then dK and dV. A batch is one chunk's work, so that sums have one order.
@@ -21,8 +22,8 @@ OPERANDS = ("q", "k", "v", "g", "lse", "delta")
 WORDS = (
     "scale", "units", "units_per_chunk", "inner", "beside", "batch", "L", "S", "E", "F", "space",
     "at_ds", "at_kt", "at_vt", "at_k", "at_g", "at_q", "slot_kt", "slot_vt", "slot_keys", "slot_queries",
-    "pack_transposed", "pack_rows", *TILES,
-    *(f"{name}_{level}" for name in (*OPERANDS, "mask") for level in ("outer", "inner", "row")),
+    "pack_transposed", "pack_rows", *TILES, "limit", "factor", "at_kept", "row_words",
+    *(f"{name}_{level}" for name in (*OPERANDS, "mask", "streams") for level in ("outer", "inner", "row")),
 )  # fmt: skip
 
 
@@ -44,6 +45,7 @@ class _Backward(Blocks):
         here = {name: self.operand(name, outer, inner) for name in OPERANDS}
         if self.structure.mask:
             here["mask"] = self.operand("mask", outer, inner)
+        stream = self.stream(outer, inner) if self.structure.dropout else None
         e_bytes, f_bytes = f.mul(w["E"], size), f.mul(w["F"], size)
         e_row, f_row = f.mul(w["beside"], e_bytes), f.mul(w["beside"], f_bytes)
         of_keys = f.offset(self.at["result"], f.mul(f.mul(w["batch"], w["L"]), e_bytes))
@@ -69,11 +71,11 @@ class _Backward(Blocks):
             with f.loop(low, w["L"], ROWS, name="queries in blocks") as queries:
                 row = queries.index
                 dq_here = f.offset(dq, f.mul(row, e_row))
-                self._block(here, row, first, width, (kt, vt, kr), (dq_here, dk_here, dv_here), (e_row, f_row))
+                self._block(here, stream, row, first, width, (kt, vt, kr), (dq_here, dk_here, dv_here), (e_row, f_row))
 
     def _block(
-        self, here: dict[str, str], row: Value, first: Value, width: Value, packed: tuple[str, str, str],
-        results: tuple[str, str, str], steps: tuple[Value, Value],
+        self, here: dict[str, str], stream: tuple[str, str] | None, row: Value, first: Value, width: Value,
+        packed: tuple[str, str, str], results: tuple[str, str, str], steps: tuple[Value, Value],
     ) -> None:  # fmt: skip
         f, w, size = self.f, self.w, self.size
         rows = f.minimum(ROWS, f.sub(w["L"], row))
@@ -102,6 +104,8 @@ class _Backward(Blocks):
             lse, delta = (
                 self.splat_from(f.offset(here[name], f.mul(number, w[f"{name}_row"]))) for name in ("lse", "delta")
             )
+            if stream is not None:
+                self.draw(stream, number, first, width)
             across = f.mul(each.index, self.width)
             self._row(f.offset(p, across), f.offset(ds, across), mask, number, first, width, lse, delta)
         queries = f.offset(self.workspace, w["at_g"])
@@ -125,8 +129,8 @@ class _Backward(Blocks):
         def step(column: Value, counted: str | None) -> list[str]:
             at = f.mul(column, self.size)
             weight = self.apply(Fn.EXP, self.op("fsub", score(column, counted), lse))
-            lanes.store(element, weight, f.offset(p, at))
-            change = self.op("fsub", lanes.load(element, f.offset(ds, at)), delta)
+            lanes.store(element, self.times_kept(weight, column), f.offset(p, at))
+            change = self.op("fsub", self.times_kept(lanes.load(element, f.offset(ds, at)), column), delta)
             change = self.op("fmul", self.op("fmul", weight, change), self.scale)
             lanes.store(element, change, f.offset(ds, at))
             return []

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import DType
+from tensorsmith.ir.dropout import BLOCKS, GROUP
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_kernels import Kernels
+from tensorsmith.targets.cpu.random import block, round_keys
 from tensorsmith.targets.cpu.tiled_kernel import TiledKernel
 
 ROWS = 96  # queries of a block: whole tiles on every instruction set
-COLUMNS = 192  # keys of a block: whole tiles and whole panels
+COLUMNS = 192  # keys of a block: whole tiles, whole panels and whole groups of random bits
 TILES = ("wide", "narrow", "query_wide", "query_narrow", "key_wide", "key_narrow")  # whole tiles; the rest of queries, of keys
 
 _PRODUCT = (
@@ -28,13 +30,15 @@ _PRODUCT = (
 
 @dataclass(frozen=True)
 class AttentionStructure:
-    """What a compiled kernel depends on. mask: "", "bool" or "float"; spread: it is the same for all keys of a row."""
+    """What a compiled kernel depends on. mask: "", "bool" or "float"; spread: it is the same for all keys of a row; dropout:
+    whether weights are dropped."""
 
     dtype: DType
     causal: bool
     mask: str
     spread: bool
     backward: bool
+    dropout: bool = False
 
 
 def product_function(pieces: Kernels) -> Function:
@@ -64,7 +68,8 @@ def product_function(pieces: Kernels) -> Function:
 
 def launch_words(structure: AttentionStructure, operands: Sequence[str]) -> tuple[str, ...]:
     """What a launch is given."""
-    return (*operands, *(("mask",) if structure.mask else ()), "result", "workspace")
+    given = [*operands, *["mask"] * bool(structure.mask), *["streams"] * structure.dropout]
+    return (*given, "result", "workspace")
 
 
 class Blocks(TiledKernel):
@@ -73,13 +78,21 @@ class Blocks(TiledKernel):
     def __init__(
         self, structure: AttentionStructure, pieces: Kernels, name: str, launch: Sequence[str], words: Sequence[str]
     ) -> None:
-        super().__init__(pieces, name, launch, words, ("scale",))
+        super().__init__(pieces, name, launch, words, ("scale", "factor"))
         self.structure = structure
         self.width = COLUMNS * self.size
-        scale = self.w["scale"]
-        scalar = scale if self.element == "double" else self.f.value(f"fptrunc double {scale} to float")
-        self.scale = self.lanes.splat(self.element, scalar)
+        self.scale = self._number("scale")
         self.infinite = self.lanes.constant(self.element, float("-inf"))
+
+        if structure.dropout:
+            self.factor, self.limit = self._number("factor"), self.lanes.splat("i64", self.w["limit"])
+            self.kept = self.f.offset(self.workspace, self.w["at_kept"])
+
+    def _number(self, name: str) -> str:
+        """A word that is a double, in every lane."""
+        word = self.w[name]
+        scalar = word if self.element == "double" else self.f.value(f"fptrunc double {word} to float")
+        return self.lanes.splat(self.element, scalar)
 
     def rest(self, kind: str) -> Sequence[Value]:
         """The tiles for what is left of the queries, or of the keys."""
@@ -151,6 +164,38 @@ class Blocks(TiledKernel):
             return value if counted is None else lanes.select(counted, element, value, self.infinite)
 
         return at
+
+    def stream(self, outer: Value, inner: Value) -> tuple[str, str]:
+        """The key and the first counter of a batch."""
+        start = self.operand("streams", outer, inner)
+        return self.f.load("i64", start), self.f.load("i64", self.f.offset(start, self.w["streams_row"]))
+
+    def draw(self, stream: tuple[str, str], number: Value, first: Value, width: Value) -> None:
+        """Which weights of a row are dropped (`ir/dropout.py`), as a row of zeros and factors at `kept`.
+
+        number, first, width: of this query, of the block's first key, and how many keys it has.
+        """
+        f, lanes = self.f, self.lanes
+        key, counter = stream
+        keys = round_keys(lanes, lanes.splat("i64", key))
+        words = f.add(f.mul(number, self.w["row_words"]), first)
+        start = f.value(f"lshr i64 {f.add(counter, words)}, 2")
+        groups = f.udiv(f.add(width, GROUP - 1), GROUP)
+        with f.loop(0, f.mul(groups, BLOCKS), lanes.count, name="block of random bits") as each:
+            at = each.index
+            numbers = lanes.op("add", "i64", lanes.splat("i64", f.add(start, at)), lanes.iota("i64"))
+            column = f.add(f.mul(f.udiv(at, BLOCKS), GROUP), f.urem(at, BLOCKS))
+            for k, bits in enumerate(block(lanes, keys, numbers)):
+                dropped = lanes.compare("slt", "i64", bits, self.limit)
+                value = lanes.select(dropped, self.element, self.zero, self.factor)
+                lanes.store(self.element, value, f.offset(self.kept, f.mul(f.add(column, k * BLOCKS), self.size)))
+
+    def times_kept(self, value: str, column: Value, counted: str | None = None) -> str:
+        """A vector of weights, or of their gradients, without what is dropped."""
+        if not self.structure.dropout:
+            return value
+        place = self.f.offset(self.kept, self.f.mul(column, self.size))
+        return self.op("fmul", value, self.lanes.load(self.element, place, counted))
 
     def scaled(self, row: str, width: Value, factor: str) -> None:
         """A row of memory times a vector."""

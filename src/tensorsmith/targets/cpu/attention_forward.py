@@ -6,6 +6,7 @@
             s = Q K^T                                      on tiles, K packed
             for each row: s = s scale + mask;  m' = max(m, max s);  p = exp(s - m');  a = exp(m - m')
                           l = l a + sum p;  out = out a
+                          p = p z                          with dropout: z is 0 or 1 / (1 - its probability)
             out += p V                                     on tiles, V packed
         out = out / l;  lse = m + log l                    zeros where a row is masked wholly
 
@@ -23,7 +24,8 @@ OPERANDS = ("q", "k", "v")
 WORDS = (
     "scale", "units", "units_per_chunk", "blocks", "inner", "beside", "batch", "L", "S", "E", "F", "space", "at_stats", "at_k",
     "at_v", "slot_k", "slot_v", "q_k", "pack_transposed", "pack_rows", *TILES,
-    *(f"{name}_{level}" for name in (*OPERANDS, "mask") for level in ("outer", "inner", "row")),
+    "limit", "factor", "at_kept", "row_words",
+    *(f"{name}_{level}" for name in (*OPERANDS, "mask", "streams") for level in ("outer", "inner", "row")),
 )  # fmt: skip
 
 
@@ -49,6 +51,7 @@ class _Forward(Blocks):
         mask = None
         if self.structure.mask:
             mask = f.offset(self.operand("mask", outer, inner), f.mul(row, w["mask_row"]))
+        stream = self.stream(outer, inner) if self.structure.dropout else None
         place = f.add(f.mul(batch, w["L"]), row)
         out_row = f.mul(f.mul(w["beside"], w["F"]), size)
         out = self.result(self.at["result"], outer, inner, w["L"], w["F"])
@@ -80,8 +83,11 @@ class _Forward(Blocks):
                     step = 1 if self.structure.mask == "bool" else size
                     there = f.offset(mask, f.mul(each.index, w["mask_row"]))
                     there = there if self.structure.spread else f.offset(there, f.mul(first, step))
+                number = f.add(row, each.index)
+                if stream is not None:
+                    self.draw(stream, number, first, width)
                 self._row(
-                    f.offset(self.workspace, f.mul(each.index, self.width)), there, f.add(row, each.index), first, width,
+                    f.offset(self.workspace, f.mul(each.index, self.width)), there, number, first, width,
                     f.offset(largest, at), f.offset(total, at), f.offset(out, f.mul(each.index, out_row)), again,
                 )  # fmt: skip
             self.pack(False, f.offset(v, f.mul(first, w["v_row"])), packed_v, width, w["v_row"], w["F"], w["slot_v"])
@@ -121,7 +127,7 @@ class _Forward(Blocks):
         with f.loop(0, width, lanes.count, [(self.vector, self.zero)], name="column") as column:
             place = f.offset(row, f.mul(column.index, self.size))
             value = self.apply(Fn.EXP, self.op("fsub", lanes.load(element, place), base))
-            lanes.store(element, value, place)
+            lanes.store(element, self.times_kept(value, column.index), place)
             column.next = [self.op("fadd", column.carried[0], value)]
             f.note("scores = exp(scores - largest)")
         factor = self.apply(Fn.EXP, self.op("fsub", before, base))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from tensorsmith.ir.dropout import BLOCKS, GROUP, limit, whole_groups
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.reference.complex_scalars import COMPLEX_SCALARS, logaddexp
@@ -195,7 +196,11 @@ def _attention(node: Node, arrays: Arrays) -> np.ndarray:
     """Both primitives of attention by the formulas of `ir/attention.py`, scores and all; results one after the other."""
     backward = node.op is Primitive.ATTENTION_GRADIENT
     q, k, v = arrays[:3]
-    scale, count = node.attrs["scale"], 6 if backward else 3
+    scale, dropout, count = node.attrs["scale"], node.attrs["dropout"], 6 if backward else 3
+    kept: Any = 1.0
+    if dropout:
+        *arrays, streams = arrays
+        kept = dropout_factors(streams, q.shape[-2], k.shape[-2], dropout)
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) * scale
     if len(arrays) > count:
         mask = arrays[count]
@@ -209,12 +214,22 @@ def _attention(node: Node, arrays: Arrays) -> np.ndarray:
         total = weights.sum(-1, keepdims=True)
         total = np.where(total == 0, 1, total)
         lse = largest + np.log(total)
-        return np.concatenate([_heads_beside(np.matmul(weights / total, v), node), lse.ravel()])
+        return np.concatenate([_heads_beside(np.matmul(weights / total * kept, v), node), lse.ravel()])
     g, lse, delta = arrays[3:6]
     weights = np.exp(scores - lse[..., None])
-    change = weights * (np.matmul(g, np.swapaxes(v, -1, -2)) - delta[..., None]) * scale
-    parts = (np.matmul(change, k), np.matmul(np.swapaxes(change, -1, -2), q), np.matmul(np.swapaxes(weights, -1, -2), g))
+    change = weights * (np.matmul(g, np.swapaxes(v, -1, -2)) * kept - delta[..., None]) * scale
+    turned = np.swapaxes(weights * kept, -1, -2)
+    parts = (np.matmul(change, k), np.matmul(np.swapaxes(change, -1, -2), q), np.matmul(turned, g))
     return np.concatenate([_heads_beside(part, node) for part in parts])
+
+
+def dropout_factors(streams: np.ndarray, rows: int, keys: int, p: float) -> np.ndarray:
+    """0 where a weight is dropped, 1 / (1 - p) elsewhere, by the formula of `ir/dropout.py`."""
+    j = np.arange(keys)
+    words = np.arange(rows)[:, None] * whole_groups(keys) + j // GROUP * GROUP + j % BLOCKS * 4 + j // BLOCKS % 4
+    counter = streams[..., 1, None, None] + words
+    bits = random_bits(np.broadcast_to(streams[..., 0, None, None], counter.shape), counter)
+    return np.where(bits < limit(p), 0.0, 1.0 / (1.0 - p))
 
 
 def _heads_beside(part: np.ndarray, node: Node) -> np.ndarray:
