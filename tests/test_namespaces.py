@@ -11,7 +11,7 @@ import tensorsmith as ts
 
 MISSING: dict[str, set[str]] = {
     "nn": {"Container", "DataParallel", "NLLLoss2d"},
-    "nn.functional": {"conv_tbc", "grouped_mm", "native_channel_shuffle", "scaled_grouped_mm", "scaled_mm"},
+    "nn.functional": {"grouped_mm", "scaled_grouped_mm", "scaled_mm"},
     "nn.init": set(),
     "nn.attention": {
         "WARN_FOR_UNFUSED_KERNELS", "activate_flash_attention_impl", "current_flash_attention_impl",

@@ -358,6 +358,8 @@ def conv3d(
     groups: builtins.int = 1,
 ) -> Tensor:
     """y[n, o, p] = b[o] + sum over c, k of x[n, c, p stride + k dilation - padding] w[o, c, k], p and k of three axes."""
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: builtins.int = 0) -> Tensor:
+    """`conv1d` of a sequence whose first axis is time."""
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
@@ -886,6 +888,8 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
     """The elements where the mask holds, in one axis; input and mask broadcast."""
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The product of vectors, matrices, or batches of matrices (batch axes broadcast)."""
+def matrix_exp(input: Tensor) -> Tensor:
+    """`linalg.matrix_exp`."""
 def max(
     input: Tensor,
     dim: Any = None,
@@ -1045,6 +1049,8 @@ def narrow(input: Tensor, dim: builtins.int, start: Any, length: builtins.int) -
     """`length` positions of one axis from `start` (negative counts from the end)."""
 def narrow_copy(input: Tensor, *args: Any, out: Any = None, **keywords: Any) -> Any:
     """`narrow`, in new memory."""
+def native_channel_shuffle(input: Tensor, groups: builtins.int) -> Tensor:
+    """`channel_shuffle`, which has one implementation here."""
 def ne(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
     """ne(input, other): IEEE 754, one operation"""
 def neg(input: Tensor, *, out: Any = None) -> Tensor:

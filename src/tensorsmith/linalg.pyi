@@ -12,8 +12,12 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Te
     """The vector product of 3-vectors along an axis."""
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonal of the matrices in two axes, the last two by default: a view."""
+def householder_product(input: Tensor, tau: Tensor, *, out: Any = None) -> Tensor:
+    """The first n columns of H_1 ... H_k, H_i = 1 - tau_i v_i v_i^H, where v_i is column i of (..., m, n) below a 1."""
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """The product of vectors, matrices, or batches of matrices (batch axes broadcast)."""
+def matrix_exp(input: Tensor) -> Tensor:
+    """1 + A + A A / 2 + ... of the square matrices in the last two axes, by scaling and squaring (Higham, 2005)."""
 def matrix_norm(
     input: Tensor,
     ord: Any = 'fro',
@@ -36,6 +40,8 @@ def norm(
     out: Any = None,
 ) -> Tensor:
     """A vector's norm, of all elements or over an axis; a matrix' norm where `dim` is a pair or `ord` is given for two axes."""
+def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
+    """X with A X = B, or X A = B where `left` is False."""
 def svdvals(A: Tensor, *, driver: str | None = None, out: Any = None) -> Tensor:
     """The singular values of the matrices in the last two axes, from the largest to the smallest."""
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:

@@ -9,7 +9,7 @@ import tensorsmith as ts
 
 
 @pytest.mark.parametrize(("module", "name", "reason"), [
-    (ts.nn, "DataParallel", "CPU"), (ts.nn.functional, "conv_tbc", "conv1d"), (ts.nn.functional, "scaled_mm", "8-bit"),
+    (ts.nn, "DataParallel", "CPU"), (ts.nn.functional, "scaled_mm", "8-bit"),
     (ts, "FloatTensor", "ts.tensor"),
     (ts, "xpu", "CPU"), (ts, "jit", "ts.compile"), (ts.linalg, "inv", "numpy.linalg"),
 ])  # fmt: skip

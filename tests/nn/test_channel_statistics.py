@@ -123,10 +123,29 @@ def test_compiled_steps_move_the_running_statistics():
         np.testing.assert_allclose(layer.state_dict()[key].numpy(), value.numpy(), rtol=1e-6)
 
 
-def test_statistics_over_processes_are_refused():
-    for call in (lambda: ts.nn.SyncBatchNorm(3), lambda: ts.nn.SyncBatchNorm.convert_sync_batchnorm(ts.nn.Linear(1, 1))):
-        with pytest.raises(NotImplementedError, match="several processes"):
-            call()
+def test_batch_norm_of_one_process():
+    """SyncBatchNorm without a process group is batch norm, converted layers too; a group is refused."""
+    x, found = RANDOM.standard_normal((4, 3, 5)).astype(np.float32), []
+    for lib in (ts, torch):
+        nn = lib.nn
+        inner = nn.Sequential(nn.BatchNorm1d(3, momentum=None), nn.Tanh())
+        net = nn.Sequential(nn.BatchNorm1d(3, eps=1e-3, affine=False), inner)
+        weight = net[1][0].weight
+        net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+        assert isinstance(net[1][0], nn.SyncBatchNorm) and net[1][0].weight is weight and net[0].eps == 1e-3
+        assert isinstance(nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm2d(2)), nn.SyncBatchNorm)
+        y = net(lib.tensor(x))
+        net.eval()
+        found.append([y.detach().numpy(), net(lib.tensor(x)).detach().numpy(), net[1][0].running_var.numpy(), repr(net)])
+        with pytest.raises(ValueError, match="at least 2D input"):
+            nn.SyncBatchNorm(3)(lib.ones(3))
+        with pytest.raises(ValueError, match="channels should be non-zero"):
+            nn.SyncBatchNorm(0)(lib.ones(3, 0))
+    assert found[0].pop() == found[1].pop()
+    for ours, theirs in zip(*found):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    with pytest.raises(NotImplementedError, match="process_group"):
+        ts.nn.SyncBatchNorm(3, process_group=object())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])

@@ -128,3 +128,31 @@ def test_optimiser_sees_what_containers_hold():
     m = ts.nn.Module()
     m.layers = ts.nn.ModuleList([ts.nn.LayerNorm(2), ts.nn.LayerNorm(2)])
     assert len(list(m.parameters())) == 4
+
+
+def test_parameters_by_name_as_a_dictionary():
+    results = []
+    for lib in (ts, torch):
+        held = lib.nn.ParameterDict({"a": lib.nn.Parameter(lib.ones(2))})
+        first = held["a"]
+        assert held.setdefault("a") is first and held.setdefault("b", lib.zeros(1)).requires_grad
+        copied = held.copy()
+        assert type(copied).__name__ == "ParameterDict" and copied["a"] is first
+        name, value = held.popitem()
+        made = held.fromkeys(["x", "y"], 3.0)
+        held.clear()
+        results.append((name, tuple(value.shape), [*copied], [*made], made["y"], len(held), len([*copied.parameters()])))
+        with pytest.raises(KeyError):
+            held.popitem()
+    assert results[0] == results[1]
+
+
+def test_sequences_joined_in_place():
+    for lib in (ts, torch):
+        net = whole = lib.nn.Sequential(lib.nn.ReLU())
+        net += lib.nn.Sequential(lib.nn.Tanh(), lib.nn.ReLU())
+        assert net is whole and [type(m).__name__ for m in net] == ["ReLU", "Tanh", "ReLU"]
+        with pytest.raises(ValueError, match="supports only objects of Sequential"):
+            net += [lib.nn.ReLU()]
+        shared = lib.nn.ModuleList([whole[0], whole[0]])
+        assert (len([*shared.modules()]), len([*shared.modules(remove_duplicate=False)])) == (2, 3)

@@ -215,3 +215,12 @@ def test_training_follows_pytorch(optimizer, options):
     ours, theirs = train(ts, optimizer, options), train(torch, optimizer, options)
     assert ours == pytest.approx(theirs, rel=2e-3)
     assert ours[-1] < ours[0] * 0.8
+
+
+def test_older_names_of_limits():
+    for lib in (ts, torch):
+        with pytest.warns(FutureWarning, match="`max_value` is deprecated"):
+            layer = lib.nn.Hardtanh(max_value=0.5)
+        assert layer(lib.ones(1)).item() == 0.5
+        with pytest.raises(AssertionError):
+            lib.nn.Hardtanh(1.0, 1.0)

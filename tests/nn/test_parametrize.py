@@ -218,5 +218,3 @@ def test_refusals_of_norms():
         ts.nn.utils.parametrizations.spectral_norm(ts.nn.Linear(3, 2), dim=2)
     with pytest.raises(ValueError, match="no parameter or buffer with name 'x'"):
         ts.nn.utils.parametrizations.weight_norm(ts.nn.Linear(3, 2), "x")
-    with pytest.raises(NotImplementedError, match="matrix_exp"):
-        ts.nn.utils.parametrizations.orthogonal(ts.nn.Linear(3, 3))

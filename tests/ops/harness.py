@@ -306,6 +306,12 @@ SAMPLES: dict[str, list[Sample]] = {
     "lcm": [Sample((_index((3, 4), 20), _index((4,), 30)))],
     "frexp": [Sample((MATRIX,))],
     "svdvals": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 3)),))],
+    # Diagonals far from 0 keep the systems well-conditioned.
+    "solve": [
+        Sample((Data((2, 3, 3), 0.5), Data((3, 2))), {"left": True}), Sample((Data((2, 2)), Data((3, 2, 2))), {"left": False}),
+    ],
+    "matrix_exp": [Sample((Data((2, 3, 3), -0.9),))],
+    "householder_product": [Sample((Data((2, 4, 3), -0.9), Data((2, 2), -0.9)))],
     "nuclear_norm": [Sample((Data((2, 3, 4)),)), Sample((Data((4, 2)),))],
     "scaled_dot_product_attention": [
         Sample(

@@ -91,13 +91,13 @@ COMPLEX = """
     abs acos acosh add add_alpha addbmm addcdiv addcmul addmm addmv addr angle asin asinh atan atanh baddbmm bilinear
     bmm cat channel_shuffle clone col2im complex_part conj conj_physical constant_pad_nd contiguous conv_transpose
     convolution copy copy_of cos cosh count_nonzero cumprod cumsum diag_embed diagonal div dot einsum embedding eq exp
-    exp2 expand expm1 flip float_power gather getitem im2col index index_add index_copy index_fill index_put
+    exp2 expand expm1 flip float_power gather getitem householder_product im2col index index_add index_copy index_fill index_put
     index_select isclose isfinite isinf isnan isreal kron l1_loss ldexp lerp linalg_cross linear log log10 log1p log2
-    logaddexp logcumsumexp logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul mean mm
+    logaddexp logcumsumexp logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul matrix_exp mean mm
     module_boundary mul mv nan_to_num ne neg nuclear_norm ones_of outer pad_taking parameters_to_vector permute
     pixel_shuffle pixel_unshuffle pow prod put reciprocal replace_number repeat repeat_interleave reshape roll rsqrt rsub
     scale_gradient scatter scatter_add scatter_reduce segment_reduce select sgn sigmoid silu sin sinc sinh slice
-    softsign split sqrt square squeeze stack stack_rows std std_mean sub sub_alpha sum sum_to_size svdvals t take tan
+    softsign solve split sqrt square squeeze stack stack_rows std std_mean sub sub_alpha sum sum_to_size svdvals t take tan
     tanh tanhshrink tensordot to_copy total_norm transpose tril triu unbind unfold unsqueeze var var_mean vector_norm
     view view_as_real view_of_base where write_view zero_gradient zeros_of
 """.split()

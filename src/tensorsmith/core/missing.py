@@ -16,10 +16,9 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"functionalize", "ts.compile traces a function that writes in place to a graph without writes"),
     (r"replace_all_batch_norm_modules_|rearrange", "this part of torch.func is not implemented so far"),
     (r"sparse.*|.*_sparse.*", "sparse tensors are not implemented so far"),
-    (r"conv_tbc", "use ts.nn.functional.conv1d of the input with its axes exchanged"),
     (r".*grouped_mm|scaled_mm", "products of scaled 8-bit numbers and of groups of matrices are not implemented so far"),
     (r"(Distributed)?DataParallel", CPU_ONLY),
-    (r"inv|inverse|det|logdet|slogdet|solve|lstsq|eig.*|svd.*|qr|cholesky.*|lu.*|pinv|matrix_.+",
+    (r"inv|inverse|det|logdet|slogdet|lstsq|eig.*|svd.*|qr|cholesky.*|lu.*|pinv|matrix_.+|solve_.+",
      "this part of linear algebra is not implemented so far; tensor.numpy() and numpy.linalg share its memory"),
 )  # fmt: skip
 

@@ -253,7 +253,9 @@ RULES: dict[Primitive, Rule] = {
 SOURCES = frozenset({Primitive.INPUT, Primitive.CONST, Primitive.IOTA})
 
 LIBRARY_RULES: dict[str, Rule] = {
-    **dict.fromkeys(POINTWISE | {"exponent", "mantissa", "nearest_isometry", "singular_values"}, _library_leading),
+    **dict.fromkeys(
+        POINTWISE | {"exponent", "mantissa", "matrix_exp", "nearest_isometry", "singular_values", "solve"}, _library_leading
+    ),
     "argsort": _library_axis,
     "scatter_reduce": _library_axis,
     "searchsorted": _searchsorted,

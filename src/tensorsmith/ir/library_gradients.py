@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tensorsmith.ir.build import broadcast_to, cast, conj, map_, reshape, where
+from tensorsmith.ir.build import broadcast_to, cast, concat, conj, map_, matmul, reshape, slice_, transpose, where
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import Fn
 
@@ -45,6 +45,28 @@ def _singular_values_pull(node: Node, output: Node, grad: Node) -> Sequence[Node
 
 def _nearest_isometry(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     return [_routine("nearest_isometry_pull", (node.inputs[0], grad), node.inputs[0])]
+
+
+def _turned(x: Node) -> Node:
+    """The conjugate transpose of matrices."""
+    return transpose(conj(x), x.ndim - 2, x.ndim - 1)
+
+
+def _solve(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    of_b = _routine("solve", (_turned(node.inputs[0]), grad), grad)
+    return [-matmul(of_b, _turned(output)), of_b]
+
+
+def _exp_moved(x: Node, change: Node) -> Node:
+    """The derivative of exp at x along `change`: a block of exp [[x, change], [0, x]]."""
+    rows, columns, size = x.ndim - 2, x.ndim - 1, x.shape[-1]
+    zeros = broadcast_to(x.graph.constant(0, x.dtype), x.shape)
+    whole = concat([concat([x, change], columns), concat([zeros, x], columns)], rows)
+    return slice_(slice_(_routine("matrix_exp", (whole,), whole), rows, 0, size), columns, size, size)
+
+
+def _matrix_exp(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    return [_exp_moved(_turned(node.inputs[0]), grad)]
 
 
 # --- several values meeting at one place ------------------------------------------------------------------------------
@@ -153,10 +175,12 @@ LIBRARY_RULES: dict[str, Rule] = {
     "igammac": _incomplete_gamma("igammac", -1.0),
     "log_ndtr": _log_ndtr,
     "ndtri": _ndtri,
+    "matrix_exp": _matrix_exp,
     "nearest_isometry": _nearest_isometry,
     "scatter_reduce": _scatter_reduced,
     "singular_values": _singular_values,
     "singular_values_pull": _singular_values_pull,
+    "solve": _solve,
     "zeta": _zeta,
     **dict.fromkeys(UNDIFFERENTIATED, _flat),
 }
@@ -166,7 +190,7 @@ POINTWISE = frozenset({"erfcx", "gcd", "lcm", "igamma", "igammac", "log_ndtr", "
 
 
 # Routines with a tangent rule of their own; that of another is the transpose of its gradient rule (`jvp.py`).
-WITH_TANGENT = POINTWISE | {"singular_values"}
+WITH_TANGENT = POINTWISE | {"matrix_exp", "singular_values", "solve"}
 
 
 def tangent(node: Node, output: Node, tangents: Sequence[Node | None]) -> Node | None:
@@ -175,6 +199,14 @@ def tangent(node: Node, output: Node, tangents: Sequence[Node | None]) -> Node |
     if name == "singular_values":
         assert tangents[0] is not None
         return _routine("singular_diagonal", (node.inputs[0], tangents[0]), output)
+    if name == "matrix_exp":
+        assert tangents[0] is not None
+        return _exp_moved(node.inputs[0], tangents[0])
+    if name == "solve":  # dX = A^-1 (dB - dA X)
+        of_a, of_b = tangents
+        moved = of_b if of_a is None else -matmul(of_a, output) if of_b is None else of_b - matmul(of_a, output)
+        assert moved is not None
+        return _routine("solve", (node.inputs[0], moved), output)
     total: Node | None = None
     for number, given in enumerate(tangents):
         part = LIBRARY_RULES[name](node, output, given)[number] if given is not None else None

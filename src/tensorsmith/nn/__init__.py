@@ -124,6 +124,7 @@ from tensorsmith.nn.margin_losses import (
 )  # fmt: skip
 from tensorsmith.nn.module import Module
 from tensorsmith.nn.normalisation import LayerNorm, RMSNorm
+from tensorsmith.nn.orthogonal import orthogonal as _orthogonal
 from tensorsmith.nn.packed_sequences import (
     PackedSequence,
     invert_permutation,
@@ -212,6 +213,7 @@ _sys.modules[_rnn.__name__] = _rnn
 utils.rnn = _rnn  # type: ignore[attr-defined]
 _stateless = _ModuleType("tensorsmith.nn.utils.stateless", "The older address of `func.functional_call`.")
 _stateless.functional_call = _functional_call  # type: ignore[attr-defined]
+_parametrizations.orthogonal = _orthogonal  # type: ignore[attr-defined]
 for _name, _module in (
     ("parametrizations", _parametrizations), ("parametrize", _parametrize), ("prune", _prune), ("stateless", _stateless),
 ):  # fmt: skip

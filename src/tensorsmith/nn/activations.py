@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from tensorsmith.core.dtypes import DType
@@ -48,7 +49,18 @@ class ReLU6(_Activation):
 class Hardtanh(_Activation):
     """x held between min_val and max_val."""
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:  # fmt: skip
+        for name, older in (("min_val", min_value), ("max_val", max_value)):
+            if older is not None:
+                warnings.warn(
+                    f"keyword argument `{name}ue` is deprecated and rename to `{name}`", FutureWarning, stacklevel=2
+                )
+        min_val, max_val = (new if old is None else old for new, old in ((min_val, min_value), (max_val, max_value)))
+        if max_val <= min_val:
+            raise AssertionError(f"max_val ({max_val}) must be greater than min_val ({min_val})")
         super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from tensorsmith.core.dtypes import DType, get_default_dtype, int64
 from tensorsmith.nn import functional as F, init
@@ -126,22 +126,46 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Refused: statistics over several processes need a process group, which is not implemented so far."""
+    """Batch norm for inputs (N, C, ...) of any number of axes, as PyTorch has it in one process: statistics are this batch's.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._refuse()
+    process_group: None; NotImplementedError for a group, because statistics over several processes are not implemented.
+    """
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, process_group: Any = None, device: Any = None, dtype: DType | None = None, *,
+        bias: bool = True,
+    ) -> None:  # fmt: skip
+        if process_group is not None:
+            raise NotImplementedError("SyncBatchNorm: process_group: statistics over several processes are not implemented")
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002
+        if input.ndim < 2:
+            raise ValueError(f"expected at least 2D input (got {input.ndim}D input)")
+        if not input.shape[1]:
+            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
 
     @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> NoReturn:
-        """Refused, as the class is."""
-        cls._refuse()
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """The module with every BatchNorm1d, 2d and 3d below it (or itself) as a SyncBatchNorm of the same parameters.
 
-    @staticmethod
-    def _refuse() -> NoReturn:
-        raise NotImplementedError(
-            "SyncBatchNorm: statistics over several processes are not implemented; BatchNorm1d, 2d and 3d take those of "
-            "this process"
-        )
+        >>> ts.nn.SyncBatchNorm.convert_sync_batchnorm(ts.nn.Sequential(ts.nn.BatchNorm2d(3)))[0].num_features
+        3
+        """
+        found = module
+        if isinstance(module, _BatchNorm):
+            found = SyncBatchNorm(
+                module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group,
+                bias=module.bias is not None,
+            )  # fmt: skip
+            for name in ("weight", "bias", *STATISTICS):
+                setattr(found, name, getattr(module, name))
+            found.training = module.training
+        for name, child in module.named_children():
+            found.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return found
 
 
 class LazyChannelStatistics(LazyModuleMixin, ChannelStatistics):

@@ -71,6 +71,11 @@ class Sequential(Module):
             raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
         return Sequential(*self, *other)
 
+    def __iadd__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+        return self.extend([*other])
+
     def append(self, module: Module) -> Sequential:
         """Add a module at the end."""
         self.add_module(str(len(self)), module)
@@ -333,11 +338,37 @@ class ParameterDict(Module):
         """The value of a key, or `default`."""
         return self[key] if key in self else default
 
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value of a key, which becomes `default` where there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
     def pop(self, key: str) -> Any:
         """Remove and return the value of a key."""
         value = self[key]
         del self[key]
         return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """Remove and return the last (name, value) pair; KeyError where there is none."""
+        if not self._keys:
+            raise KeyError("ParameterDict is empty")
+        key = next(reversed(self._keys))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        """Remove all."""
+        for key in [*self._keys]:
+            del self[key]
+
+    def copy(self) -> ParameterDict:
+        """Another dictionary of the same parameters."""
+        return ParameterDict(dict(self.items()))
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A new dictionary of these names, each with the same value."""
+        return ParameterDict([(key, default) for key in keys])
 
     def keys(self) -> Iterable[str]:
         """The names."""

@@ -156,6 +156,8 @@ def conv3d(
     groups: int = 1,
 ) -> Tensor:
     """y[n, o, p] = b[o] + sum over c, k of x[n, c, p stride + k dilation - padding] w[o, c, k], p and k of three axes."""
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """`conv1d` of a sequence whose first axis is time."""
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
@@ -629,6 +631,8 @@ def multilabel_soft_margin_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """The mean over the classes (last axis) of binary cross entropies with logits, times the class weights."""
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """`channel_shuffle`, which has one implementation here."""
 def nll_loss(
     input: Tensor,
     target: Tensor,

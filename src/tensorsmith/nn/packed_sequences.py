@@ -69,6 +69,22 @@ class PackedSequence(_Packed):
         """data in int64."""
         return type(self)(self.data.long(), *self[1:])
 
+    def int(self) -> PackedSequence:
+        """data in int32."""
+        return type(self)(self.data.int(), *self[1:])
+
+    def short(self) -> PackedSequence:
+        """data in int16."""
+        return type(self)(self.data.short(), *self[1:])
+
+    def char(self) -> PackedSequence:
+        """data in int8."""
+        return type(self)(self.data.char(), *self[1:])
+
+    def byte(self) -> PackedSequence:
+        """data in uint8."""
+        return type(self)(self.data.byte(), *self[1:])
+
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes this one; None for None."""

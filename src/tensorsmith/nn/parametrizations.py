@@ -1,8 +1,8 @@
-"""Ready parametrizations of weights: weight_norm, spectral_norm and orthogonal."""
+"""Ready parametrizations of weights: weight_norm and spectral_norm; orthogonal is in `nn/orthogonal.py`."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from tensorsmith.nn import functional as F
 from tensorsmith.nn.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
@@ -137,21 +137,4 @@ def spectral_norm(
     weight = weight_of(module, name)
     return register_parametrization(
         module, name, _SpectralNorm(weight, n_power_iterations, output_axis(module, dim), eps)
-    )
-
-
-def orthogonal(
-    module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
-) -> NoReturn:
-    """Refused: orthogonal weights need matrix_exp, linalg.solve or householder_product, which are not implemented so far."""
-    weight = weight_of(module, name)
-    if weight.ndim < 2:
-        raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
-    if orthogonal_map not in (None, "matrix_exp", "cayley", "householder"):
-        raise ValueError(
-            f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
-        )
-    raise NotImplementedError(
-        "parametrizations.orthogonal: matrix_exp, linalg.solve and householder_product are not implemented; "
-        "nn.init.orthogonal_ starts with an orthogonal weight"
     )

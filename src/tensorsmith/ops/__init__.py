@@ -9,7 +9,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     reductions      reductions, extremes, moments, scans, segments, float_parts; what they share: reduction_steps
     statistics      statistics, histograms
     sorting         sorting
-    matmul          matmul, contraction, matrices, singular_values
+    matmul          matmul, contraction, matrices, matrix_functions, singular_values
     indexing        indexing (which says more), index_steps, gathering, scattering, taking, positions, masked_indexing, divisors
     views           views, splitting, transposing, view_copies, views_in_place; the operators they call: view_operators
     joining         joining, arranging, padding
@@ -21,7 +21,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     attention       attention, multi_head_attention, attention_backends
     recurrent       recurrent, recurrent_cells
     linear          linear, embedding, embedding_bag
-    convolution     convolution
+    convolution     convolution, sequence_convolution
     normalisation   row_normalisation, channel_normalisation
     dropout         dropout
     pooling         max_pooling, average_pooling, adaptive_pooling, fractional_pooling, unpooling, pooling_checks
@@ -89,6 +89,7 @@ from tensorsmith.ops import (
     masked_indexing,
     matmul,
     matrices,
+    matrix_functions,
     max_pooling,
     moments,
     multi_head_attention,
@@ -109,6 +110,7 @@ from tensorsmith.ops import (
     scattering,
     segments,
     selecting,
+    sequence_convolution,
     singular_values,
     sliding_blocks,
     softmax,
@@ -145,6 +147,7 @@ __all__ = [
     "special_library",
     "bessel",
     "masked_indexing",
+    "matrix_functions",
     "singular_values",
     "segments",
     "histograms",
@@ -160,6 +163,7 @@ __all__ = [
     "contraction",
     "conversion",
     "convolution",
+    "sequence_convolution",
     "copying",
     "creation",
     "distances",

@@ -26,12 +26,12 @@ SAME_DTYPE = frozenset("""
     abs addbmm addmm addmv alias_copy all amax amin any argmax argmin as_strided_copy baddbmm bitwise_not bmm bucketize ceil
     complex conj_physical cross diag diagonal_copy diff dot expand_copy floor frac gather hardshrink hash_tensor heaviside
     histc index_add index_copy index_reduce index_select inner isin isneginf isposinf linalg.cross linalg.matrix_norm
-    linalg.multi_dot linalg.norm linalg.svdvals linalg.vecdot linalg.vector_norm log_softmax logcumsumexp masked_select
-    matmul mm msort multinomial mv nan_to_num nanquantile narrow_copy neg nn.functional.gelu nn.functional.hardshrink
-    nn.functional.linear nn.functional.logsigmoid nn.functional.softplus nn.functional.softshrink nonzero norm permute_copy
-    polar quantile renorm round scatter scatter_add scatter_reduce searchsorted select_copy sgn sign signbit slice_copy
-    slice_scatter softmax squeeze_copy t_copy take take_along_dim tensordot transpose_copy tril triu trunc unfold_copy
-    unsqueeze_copy vdot view_copy where nn.functional.avg_pool2d nn.functional.avg_pool3d
+    linalg.multi_dot linalg.norm linalg.solve linalg.svdvals linalg.vecdot linalg.vector_norm log_softmax logcumsumexp
+    masked_select matmul mm msort multinomial mv nan_to_num nanquantile narrow_copy neg nn.functional.gelu
+    nn.functional.hardshrink nn.functional.linear nn.functional.logsigmoid nn.functional.softplus nn.functional.softshrink
+    nonzero norm permute_copy polar quantile renorm round scatter scatter_add scatter_reduce searchsorted select_copy sgn
+    sign signbit slice_copy slice_scatter softmax squeeze_copy t_copy take take_along_dim tensordot transpose_copy tril triu
+    trunc unfold_copy unsqueeze_copy vdot view_copy where nn.functional.avg_pool2d nn.functional.avg_pool3d
 """.split())
 
 # Operators that read their input after they have begun to write, in PyTorch: `out` may be no operand of theirs.

@@ -107,6 +107,11 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:  # noqa: A002
     return call(_channel_operator, (input,), {"groups": count})
 
 
-for _function in (pixel_shuffle, pixel_unshuffle, channel_shuffle):
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:  # noqa: A002
+    """`channel_shuffle`, which has one implementation here."""
+    return channel_shuffle(input, groups)
+
+
+for _function in (pixel_shuffle, pixel_unshuffle, channel_shuffle, native_channel_shuffle):
     public("resizing", namespace="nn.functional", method=False)(_function)
     public("resizing", method=False)(_function)

@@ -723,6 +723,8 @@ class Tensor:
         """The elements where the mask holds, in one axis; input and mask broadcast."""
     def matmul(self, other: Tensor) -> Tensor:
         """The product of vectors, matrices, or batches of matrices (batch axes broadcast)."""
+    def matrix_exp(self) -> Tensor:
+        """`linalg.matrix_exp`."""
     def max(self, dim: Any = None, keepdim: builtins.bool = False, *, other: Any = None, out: Any = None) -> Any:
         """Largest element of all; or along `dim`, as (values, indices); or elementwise with another tensor."""
     def maximum(self, other: Any) -> Tensor:

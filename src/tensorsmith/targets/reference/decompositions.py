@@ -92,6 +92,47 @@ def nearest_isometry_pull(arrays: Arrays, attrs: Attrs) -> np.ndarray:
     return result
 
 
+def solve(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """A^-1 B of the matrices in the last two axes."""
+    a, b = arrays
+    try:
+        return np.asarray(np.linalg.solve(a, b))
+    except np.linalg.LinAlgError:
+        found = np.flatnonzero(np.linalg.det(a).reshape(-1) == 0)
+        place = f"(Batch element {found[0]}): " if a.ndim > 2 and found.size else ""
+        raise RuntimeError(f"linalg.solve: {place}The solver failed because the input matrix is singular.") from None
+
+
+# Coefficients of the diagonal Pade approximant of degree 13 of exp, and up to which norm its error is below float64's.
+_PADE = (
+    64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600, 670442572800,
+    33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
+)  # fmt: skip
+_PADE_NORM = 5.371920351148152
+
+
+def matrix_exp(arrays: Arrays, attrs: Attrs) -> np.ndarray:
+    """exp of square matrices: r(A / 2^s) squared s times (Higham, "The scaling and squaring method ... revisited", 2005)."""
+    (x,) = arrays
+    if not x.size:
+        return x
+    norm = np.abs(x).sum(-2).max(-1)
+    usable = np.isfinite(norm)
+    steps = np.ceil(np.log2(np.where(usable & (norm > _PADE_NORM), norm / _PADE_NORM, 1.0))).astype(np.int64)
+    x = np.where(usable[..., None, None], x, 0) / np.ldexp(1.0, steps)[..., None, None]
+    one = np.eye(x.shape[-1])
+    power = [one, x @ x]
+    power += [power[1] @ power[1], power[1] @ power[1] @ power[1]]
+    c = _PADE
+    high = [sum(c[start + 2 * k] * power[k] for k in range(1, 4)) for start in (7, 6)]
+    low = [sum(c[start + 2 * k] * power[k] for k in range(4)) for start in (1, 0)]
+    odd, even = x @ (power[3] @ high[0] + low[0]), power[3] @ high[1] + low[1]
+    found = np.linalg.solve(even - odd, even + odd)
+    for step in range(int(steps.max())):
+        found = np.where((step < steps)[..., None, None], found @ found, found)
+    return np.where(usable[..., None, None], found, np.nan)
+
+
 def gcd(arrays: Arrays, attrs: Attrs) -> np.ndarray:
     """The greatest common divisor; of the lowest integer alone that integer, whose magnitude has no place."""
     return np.gcd(*arrays)
@@ -110,8 +151,10 @@ ROUTINES: dict[str, Callable[[Arrays, Attrs], np.ndarray]] = {
     "gcd": gcd,
     "lcm": lcm,
     "mantissa": mantissa,
+    "matrix_exp": matrix_exp,
     "exponent": exponent,
     "singular_values": singular_values,
+    "solve": solve,
     "singular_values_pull": singular_values_pull,
     "singular_diagonal": singular_diagonal,
     "singular_values_pull_again": singular_values_pull_again,
