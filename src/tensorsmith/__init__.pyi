@@ -517,11 +517,11 @@ def eq(input: Tensor, other: Any, *, out: Any = None) -> Tensor:
 def equal(input: Tensor, other: Tensor) -> builtins.bool:
     """Whether two tensors have the same shape and elements."""
 def erf(input: Tensor, *, out: Any = None) -> Tensor:
-    """erf(input): minimax in two ranges"""
+    """erf(input): minimax of erf and of a root of erfc"""
 def erfc(input: Tensor, *, out: Any = None) -> Tensor:
     """erfc(input): Cephes erfcf"""
 def erfinv(input: Tensor, *, out: Any = None) -> Tensor:
-    """erfinv(input): M. Giles, GPU Gems 4 (2012)"""
+    """erfinv(input): minimax; float64: AS 241"""
 def exp(input: Tensor, *, out: Any = None) -> Tensor:
     """exp(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
 def exp2(input: Tensor, *, out: Any = None) -> Tensor:

@@ -30,13 +30,13 @@ def digamma(input: Tensor, *, out: Any = None) -> Tensor:
 def entr(input: Tensor, *, out: Any = None) -> Tensor:
     """-x log(x), 0 at 0 and -inf below."""
 def erf(input: Tensor, *, out: Any = None) -> Tensor:
-    """erf(input): minimax in two ranges"""
+    """erf(input): minimax of erf and of a root of erfc"""
 def erfc(input: Tensor, *, out: Any = None) -> Tensor:
     """erfc(input): Cephes erfcf"""
 def erfcx(input: Tensor, *, out: Any = None) -> Tensor:
     """exp(x**2) erfc(x), which does not underflow. float32 and float64; integers in the default dtype."""
 def erfinv(input: Tensor, *, out: Any = None) -> Tensor:
-    """erfinv(input): M. Giles, GPU Gems 4 (2012)"""
+    """erfinv(input): minimax; float64: AS 241"""
 def exp2(input: Tensor, *, out: Any = None) -> Tensor:
     """exp2(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""
 def expit(input: Tensor, *, out: Any = None) -> Tensor:

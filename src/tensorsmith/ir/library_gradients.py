@@ -5,7 +5,6 @@ A rule is called as there: `rule(node, output, grad)` gives one gradient or None
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from tensorsmith.ir.build import broadcast_to, cast, concat, conj, map_, matmul, reshape, slice_, transpose, where
@@ -126,20 +125,6 @@ def _ctc_expected(node: Node, output: Node, grad: Node) -> Sequence[Node | None]
 # --- special functions ------------------------------------------------------------------------------------------------
 
 
-def _erfcx(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
-    return [grad * (node.inputs[0] * output * 2 - 2 / math.sqrt(math.pi))]
-
-
-def _log_ndtr(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
-    # the density over the distribution function: sqrt(2 / pi) / erfcx(-x / sqrt 2), which does not underflow
-    x = node.inputs[0]
-    return [grad * math.sqrt(2 / math.pi) / _routine("erfcx", (x * -math.sqrt(0.5),), x)]
-
-
-def _ndtri(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
-    return [grad * (map_(Fn.EXP, output * output * 0.5) * math.sqrt(2 * math.pi))]
-
-
 def _zeta(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
     x, q = node.inputs
     return [_unknown(grad, "zeta"), grad * -x * _routine("zeta", (x + 1, q), x)]
@@ -170,11 +155,8 @@ UNDIFFERENTIATED = (
 LIBRARY_RULES: dict[str, Rule] = {
     "ctc_expected": _ctc_expected,
     "ctc_loss": _ctc_loss,
-    "erfcx": _erfcx,
     "igamma": _incomplete_gamma("igamma", 1.0),
     "igammac": _incomplete_gamma("igammac", -1.0),
-    "log_ndtr": _log_ndtr,
-    "ndtri": _ndtri,
     "matrix_exp": _matrix_exp,
     "nearest_isometry": _nearest_isometry,
     "scatter_reduce": _scatter_reduced,
@@ -186,7 +168,7 @@ LIBRARY_RULES: dict[str, Rule] = {
 }
 
 # Routines of element by element: what one multiplies a gradient by is also what it multiplies a tangent by.
-POINTWISE = frozenset({"erfcx", "gcd", "lcm", "igamma", "igammac", "log_ndtr", "ndtri", "zeta", *UNDIFFERENTIATED})
+POINTWISE = frozenset({"gcd", "lcm", "igamma", "igammac", "zeta", *UNDIFFERENTIATED})
 
 
 # Routines with a tangent rule of their own; that of another is the transpose of its gradient rule (`jvp.py`).

@@ -2,7 +2,8 @@
 
 Each family of the table of operators (`registry.py`) and the files it is in:
 
-    pointwise       pointwise, pointwise_composites, special_functions, bessel, float_parts, divisors, special_library
+    pointwise       pointwise, pointwise_composites, special_functions, bessel, normal_functions, float_parts, divisors,
+                    special_library
     comparing       comparing
     complex         complex_numbers
     selecting       selecting
@@ -94,6 +95,7 @@ from tensorsmith.ops import (
     moments,
     multi_head_attention,
     new_tensors,
+    normal_functions,
     padding,
     pixel_shuffling,
     pointwise,
@@ -146,6 +148,7 @@ __all__ = [
     "divisors",
     "special_library",
     "bessel",
+    "normal_functions",
     "masked_indexing",
     "matrix_functions",
     "singular_values",

@@ -61,9 +61,6 @@ _of_one("modified_bessel_k1", "The modified Bessel function of the second kind o
 _of_one("scaled_modified_bessel_k0", "exp(x) times the modified Bessel function of the second kind of order 0.")
 _of_one("scaled_modified_bessel_k1", "exp(x) times the modified Bessel function of the second kind of order 1.")
 _of_one("spherical_bessel_j0", "sin(x) / x: the spherical Bessel function of order 0.")
-_of_one("erfcx", "exp(x**2) erfc(x), which does not underflow.")
-_of_one("log_ndtr", "The logarithm of the normal distribution function.")
-_of_one("ndtri", "The inverse of the normal distribution function: NaN outside [0, 1].")
 
 # --- of two operands --------------------------------------------------------------------------------------------------
 

@@ -2,12 +2,8 @@
 
 import math
 
-# Rational starting values of erfinv (central and tail), the ones PyTorch uses; two Newton steps on erf follow.
-# Each is a numerator and a denominator, from the constant upwards.
-ERFINV_CENTRE = (
-    (0.886226899, -1.645349621, 0.914624893, -0.140543331), (1.0, -2.118377725, 1.442710462, -0.329097515, 0.012229801),
-)  # fmt: skip
-ERFINV_TAIL = ((-1.970840454, -1.624906493, 3.429567803, 1.641345311), (1.0, 3.543889200, 1.637067800))
+from tensorsmith.scalar.normal_series import QUANTILE_CENTRE, QUANTILE_FAR, QUANTILE_NEAR, Ratio
+
 DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 
 
@@ -18,20 +14,22 @@ def _polynomial(coefficients: tuple[float, ...], x: float) -> float:
     return total
 
 
+def _ratio(polynomials: Ratio, x: float) -> float:
+    above, below = (_polynomial(polynomial[::-1], x) for polynomial in polynomials)
+    return above / below
+
+
 def erfinv(x: float) -> float:
-    """The y with erf(y) = x: inf at 1, -inf at -1, NaN outside [-1, 1]."""
+    """The y with erf(y) = x: inf at 1, -inf at -1, NaN outside [-1, 1]. The normal quantile of (1 + x) / 2 over sqrt 2."""
     x = float(x)
     size = abs(x)
     if not size < 1.0:
         return math.copysign(math.inf, x) if size == 1.0 else math.nan
-    if size <= 0.7:
-        root = x * _polynomial(ERFINV_CENTRE[0], x * x) / _polynomial(ERFINV_CENTRE[1], x * x)
-    else:
-        tail = math.sqrt(-math.log((1.0 - size) / 2.0))
-        root = math.copysign(_polynomial(ERFINV_TAIL[0], tail) / _polynomial(ERFINV_TAIL[1], tail), x)
-    for _ in range(2):
-        root -= (math.erf(root) - x) / (2.0 / math.sqrt(math.pi) * math.exp(-root * root))
-    return root
+    if size <= 0.85:
+        return x / 2.0 * (_ratio(QUANTILE_CENTRE, 0.180625 - x * x / 4.0) * math.sqrt(0.5))
+    r = math.sqrt(-math.log((1.0 - size) / 2.0))
+    quantile = _ratio(QUANTILE_NEAR, r - 1.6) if r <= 5.0 else _ratio(QUANTILE_FAR, r - 5.0)
+    return math.copysign(quantile * math.sqrt(0.5), x)
 
 
 def lgamma(x: float) -> float:

@@ -440,13 +440,13 @@ class Tensor:
     def equal(self, other: Tensor) -> builtins.bool:
         """Whether two tensors have the same shape and elements."""
     def erf(self) -> Tensor:
-        """erf(input): minimax in two ranges"""
+        """erf(input): minimax of erf and of a root of erfc"""
     def erf_(self) -> Tensor: ...
     def erfc(self) -> Tensor:
         """erfc(input): Cephes erfcf"""
     def erfc_(self) -> Tensor: ...
     def erfinv(self) -> Tensor:
-        """erfinv(input): M. Giles, GPU Gems 4 (2012)"""
+        """erfinv(input): minimax; float64: AS 241"""
     def erfinv_(self) -> Tensor: ...
     def exp(self) -> Tensor:
         """exp(input): range reduction by ln 2 in two parts and a minimax polynomial (Muller, Elementary Functions)"""

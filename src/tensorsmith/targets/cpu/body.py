@@ -22,7 +22,7 @@ from tensorsmith.targets.cpu.vector import ELEMENTS, Lanes, element_of
 
 ARGUMENTS = (("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker"))
 # Rough cost of a function in vector instructions, for choosing how far loops are unrolled.
-_COSTS = {Fn.DIV: 4, Fn.SQRT: 5, Fn.RSQRT: 9, Fn.RECIPROCAL: 4}
+_COSTS = {Fn.DIV: 4, Fn.SQRT: 5, Fn.RSQRT: 9, Fn.RECIPROCAL: 4, Fn.LGAMMA: 120}
 _PREDICATES = frozenset({
     Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.LOGICAL_AND, Fn.LOGICAL_OR, Fn.LOGICAL_XOR, Fn.LOGICAL_NOT,
     Fn.ISNAN, Fn.ISINF, Fn.ISFINITE,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from tensorsmith.core.dtypes import DType
 from tensorsmith.scalar.table import Fn
@@ -256,7 +255,7 @@ VECTORISED: dict[Fn, Callable[..., str]] = {
     Fn.EXP: e.exp, Fn.EXP2: e.exp2, Fn.EXPM1: e.expm1, Fn.LOG: e.log, Fn.LOG1P: e.log1p, Fn.LOG2: e.log2,
     Fn.LOG10: e.log10, Fn.SIN: t.sin, Fn.COS: t.cos, Fn.TAN: t.tan, Fn.ASIN: t.asin, Fn.ACOS: t.acos, Fn.ATAN: t.atan,
     Fn.SINH: e.sinh, Fn.COSH: e.cosh, Fn.TANH: e.tanh, Fn.ATANH: e.atanh, Fn.ERF: e.erf, Fn.ERFC: e.erfc,
-    Fn.ATAN2: t.atan2, Fn.SIGMOID: e.sigmoid, Fn.SOFTPLUS: e.softplus,
+    Fn.ATAN2: t.atan2, Fn.SIGMOID: e.sigmoid, Fn.SOFTPLUS: e.softplus, Fn.LGAMMA: special.lgamma32,
 }  # fmt: skip
 
 
@@ -367,7 +366,7 @@ RENDERINGS: dict[Fn, Rendering] = {
     Fn.HYPOT: lambda context, dtype, args: hypot(context.lanes, element_of(dtype), *args),
     Fn.ASINH: _of_element(inverse_hyperbolic.asinh),
     Fn.ACOSH: _of_element(inverse_hyperbolic.acosh),
-    Fn.ERFINV: _of_element(special.in_double(special.erfinv, partial(special.erfinv, steps=1))),
+    Fn.ERFINV: _of_element(special.erfinv),
     Fn.DIGAMMA: _of_element(special.in_double(special.digamma)),
 }
 

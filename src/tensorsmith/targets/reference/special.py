@@ -1,7 +1,7 @@
 """Special functions that no kernel renders, on float64 arrays: `ROUTINES[name](arrays, attrs) -> array`.
 
-Bessel functions of the second kind and those of order 0 and 1, K0 and K1, the Airy function and the inverse of the normal
-distribution are Cephes' approximations (`cephes.py`). Errors measured against 60 digits: below 1e-15 of the larger of 1 and
+Bessel functions of the second kind and those of order 0 and 1, K0 and K1, and the Airy function are Cephes'
+approximations (`cephes.py`). Errors measured against 60 digits: below 1e-15 of the larger of 1 and
 the value, away from the zeros of the oscillating ones.
 """
 
@@ -168,57 +168,6 @@ def _airy_series(x: np.ndarray) -> np.ndarray:
     return 0.355028053887817239260 * f - 0.258819403792806798405 * g
 
 
-# --- of the normal distribution ---------------------------------------------------------------------------------------
-
-_erfc = np.frompyfunc(math.erfc, 1, 1)
-
-
-def erfcx(x: np.ndarray) -> np.ndarray:
-    """exp(x**2) erfc(x): the square is kept to twice the digits; beyond 25 its continued fraction."""
-    low = np.clip(x, -27, 25)
-    square = low * low
-    head = np.asarray(low * 134217729.0)
-    head = head - (head - low)  # the upper half of the digits, so that what the square lost is exact
-    tail = low - head
-    lost = ((head * head - square) + 2 * head * tail) + tail * tail
-    near = np.exp(square) * (1 + lost) * np.asarray(_erfc(low), np.float64)
-    high = np.maximum(x, 25)
-    fraction = high
-    for k in range(12, 0, -1):
-        fraction = high + 0.5 * k / fraction
-    far = 1 / math.sqrt(math.pi) / fraction
-    return np.where(np.isnan(x), x, np.where(x > 25, far, np.where(x < -26.7, np.inf, near)))
-
-
-def log_ndtr(x: np.ndarray) -> np.ndarray:
-    """The logarithm of the normal distribution function."""
-    t = x * math.sqrt(0.5)
-    low, high = np.minimum(t, -0.5), np.maximum(t, -1.0)
-    tail = np.log(erfcx(-low) / 2) - low * low
-    return np.where(np.isnan(x), x, np.where(x < -1, tail, np.log1p(-np.asarray(_erfc(high), np.float64) / 2)))
-
-
-_EXP_M2 = 0.13533528323661269189
-
-
-def ndtri(y: np.ndarray) -> np.ndarray:
-    """The x with ndtr(x) = y: -inf at 0, inf at 1, NaN outside."""
-    upper = y > 1 - _EXP_M2
-    p = np.where(upper, 1 - y, y)
-    inside = np.clip(p, _EXP_M2, 1 - _EXP_M2) - 0.5
-    square = inside * inside
-    ratio = _polynomial(square, cephes.NDTRI_P0) / _polynomial(square, cephes.NDTRI_Q0)
-    middle = (inside + inside * square * ratio) * math.sqrt(2 * math.pi)
-    x = np.sqrt(-2 * np.log(np.clip(p, 5e-324, _EXP_M2)))
-    z = 1 / x
-    near = _polynomial(z, cephes.NDTRI_P1) / _polynomial(z, cephes.NDTRI_Q1)
-    far = _polynomial(z, cephes.NDTRI_P2) / _polynomial(z, cephes.NDTRI_Q2)
-    tail = x - np.log(x) / x - z * np.where(x < 8, near, far)
-    value = np.where(p > _EXP_M2, middle, np.where(upper, tail, -tail))
-    value = np.where(y == 0, -np.inf, np.where(y == 1, np.inf, value))
-    return np.where((y >= 0) & (y <= 1), value, np.nan)
-
-
 # --- of two arguments -------------------------------------------------------------------------------------------------
 
 _BERNOULLI = (
@@ -260,7 +209,7 @@ def no_derivative(arrays: Arrays, attrs: Attrs) -> np.ndarray:
 
 _OF_ONE: dict[str, Function] = {
     "airy_ai": airy_ai, "bessel_j0": bessel_j0, "bessel_j1": bessel_j1, "bessel_y0": bessel_y0, "bessel_y1": bessel_y1,
-    "erfcx": erfcx, "log_ndtr": log_ndtr, "ndtri": ndtri, "spherical_bessel_j0": spherical_bessel_j0,
+    "spherical_bessel_j0": spherical_bessel_j0,
     "modified_bessel_i0": modified_bessel_i0, "modified_bessel_i1": modified_bessel_i1,
     "modified_bessel_k0": lambda x: scaled_modified_bessel_k0(x) * np.exp(-x),
     "modified_bessel_k1": lambda x: scaled_modified_bessel_k1(x) * np.exp(-x),
