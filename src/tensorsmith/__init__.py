@@ -11,6 +11,7 @@ from tensorsmith import (
     nn as nn,
     ops as _ops,  # noqa: F401 - importing it binds the operators
     optim as optim,
+    passes as passes,
     scalar as scalar,
 )
 from tensorsmith.compile import compile as compile, explain as explain

@@ -238,10 +238,10 @@ def test_updates_replace_an_input():
     x = random(50)
     graph = graph_of(lambda g, x: multiply(g, x, x), [x])
     plan = build_plan(graph, places([x]), {0: Strided((50,), (1,))}, {0: 0})
-    new = np.zeros(50, np.complex128)
     expected = x * x
-    plan.run([address(x), address(new)])
-    np.testing.assert_allclose(x if plan.outputs[0].input == 0 else new, expected, rtol=1e-13)
+    assert plan.outputs[0].input == 0
+    plan.run([address(x)])
+    np.testing.assert_allclose(x, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("shape", [(1,), (2,), (3,), (7, 4), (4, 37), (3, 1000), (0, 3), (3, 0)])

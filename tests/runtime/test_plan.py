@@ -9,7 +9,8 @@ from tensorsmith.core.views import Strided
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.runtime import profiler
-from tensorsmith.runtime.plan import _Temporaries, build_plan
+from tensorsmith.runtime.arena import Arena
+from tensorsmith.runtime.plan import build_plan
 from tensorsmith.scalar import functions as f
 from tensorsmith.targets.reference import interpret
 
@@ -56,21 +57,52 @@ def test_temporaries_take_the_place_of_dead_ones():
     np.testing.assert_allclose(Buffers(plan, [array]).run()[0], interpret(graph, [array])[0], rtol=1e-4)
 
 
-def test_live_temporaries_never_overlap():
+@pytest.mark.parametrize("reuse", [True, False])
+def test_live_temporaries_never_overlap(reuse):
     random = np.random.default_rng(0)
-    temporaries = _Temporaries()
-    live = {}
-    for step in range(2000):
+    arena, live, everything = Arena(reuse), [], []
+    for step in range(600):
         if live and random.random() < 0.48:
-            offset = list(live)[random.integers(len(live))]
-            temporaries.give(offset)
-            del live[offset]
+            arena.give(live.pop(random.integers(len(live))), step)
         else:
-            size = int(random.integers(1, 5000))
-            offset = temporaries.take(size)
-            assert offset % 64 == 0
-            assert all(offset + size <= other or other + used <= offset for other, used in live.items()), step
-            live[offset] = size
+            live.append(arena.take(int(random.integers(1, 5000)), step))
+            everything.append(live[-1])
+    arena.solve(600)
+    for i, a in enumerate(everything):
+        assert a.offset % 64 == 0 and a.offset + a.size <= arena.peak
+        for b in everything[:i]:
+            if a.first <= b.last and b.first <= a.last:
+                assert a.offset + a.size <= b.offset or b.offset + b.size <= a.offset
+    assert arena.bound <= arena.peak <= (1.15 * arena.bound if reuse else arena.total)
+    assert reuse or arena.peak == arena.total == arena.bound
+
+
+def test_the_largest_are_placed_first_where_that_needs_less():
+    arena = Arena()
+    small, large = arena.take(1000, 0), arena.take(4000, 0)
+    arena.give(small, 0), arena.give(large, 1)
+    middle = arena.take(2000, 1)
+    arena.give(middle, 2)
+    last = arena.take(3000, 2)
+    arena.give(last, 2)
+    arena.solve(2)
+    assert arena.peak == arena.bound
+
+
+def test_a_result_takes_the_memory_of_the_temporary_it_is_made_of():
+    graph = Graph()
+    x = graph.input((64, 64), ts.float32)
+    y = x
+    for _ in range(3):
+        y = f.relu(build.matmul(y, y)) + y
+    graph.outputs = (build.matmul(y, y),)
+    plans = [build_plan(graph, places(graph), left_out=off) for off in ((), ("reuse",))]
+    memory = plans[0].memory
+    assert memory.reused and memory.temporaries < plans[1].memory.temporaries == plans[1].memory.without_reuse
+    assert memory.bound <= memory.temporaries and str(memory).startswith("temporaries ")
+    array = np.random.default_rng(0).random((64, 64), np.float32) * 0.1
+    results = [Buffers(plan, [array]).run()[0] for plan in plans]
+    assert np.array_equal(*results)
 
 
 def test_a_plan_runs_again_and_within_itself():
@@ -103,9 +135,6 @@ def apply_updates(graph, updates, arrays):
     plan = build_plan(graph, places(graph), required, updates)
     buffers = Buffers(plan, arrays)
     found = buffers.run()
-    for k, i in updates.items():  # what the caller does where the plan did not
-        if plan.outputs[k].input != i:
-            buffers.arrays[i][...] = found[k]
     expected = interpret(graph, [np.array(a, np.float32) for a in arrays])
     for k, right in enumerate(expected):
         np.testing.assert_allclose(found[k], right, rtol=1e-5, err_msg=f"output {k}")
@@ -115,7 +144,8 @@ def apply_updates(graph, updates, arrays):
 
 
 def overwritten(plan, k=0):
-    return plan.outputs[k].input is not None
+    assert plan.outputs[k].input is not None
+    return plan.memory.in_place > 0
 
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4) / 7 - 1

@@ -9,29 +9,59 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
+import threading
 import types
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tensorsmith.compile.nest import flatten, hashable
-from tensorsmith.compile.specialisation import Specialisation
+from tensorsmith.compile.specialisation import Specialisation, differing, distance, has_gradient, specialise
+from tensorsmith.compile.tracer import ValueNeeded
 from tensorsmith.core.dtypes import get_default_dtype
-from tensorsmith.core.views import Strided, extent
 from tensorsmith.passes import winograd
+from tensorsmith.passes.manager import check_names, switched_off
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST_SPECIALISATIONS = 64
+MOST_PLANS = 64  # of one compiled function; what was not used for longest gives way
+_ANNOUNCED = ("dtype", "rank", "device", "module structure", "requires_grad")
+
+
+class RecompileWarning(UserWarning):
+    """A compiled function was compiled again for something that seldom changes on purpose; said once for each cause."""
+
+
+class BreakWarning(UserWarning):
+    """A compiled function runs eagerly, because a line of it needs the value of a tensor; said once for each line."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `ts.compile` was asked for beside the function."""
+
+    allow_breaks: bool = False
+    disable: tuple[str, ...] = ()
+    enable: tuple[str, ...] = ()
+    verify: bool = False
+    most_plans: int = MOST_PLANS
 
 
 class Compiled:
     """A compiled function: specialisations by kind of arguments."""
 
-    def __init__(self, function: Callable, name: str) -> None:
+    def __init__(self, function: Callable, name: str, options: Options = Options()) -> None:
         self.function = function
         self.name = name
+        self.options = options
         self.specialisations: dict[Any, list[Specialisation]] = {}
+        self._broken: set[Any] = set()  # kinds of arguments that run eagerly
+        self._said: set[str] = set()
+        self._lock = threading.RLock()  # held while tracing and while the table changes; runs overlap
+        self._clock = itertools.count(1)
         functools.update_wrapper(self, function, updated=())
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +76,10 @@ class Compiled:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
         """A copy traces anew: its parameters are other tensors."""
-        return Compiled(copy.deepcopy(self.function, memo), self.name)
+        return Compiled(copy.deepcopy(self.function, memo), self.name, self.options)
+
+    def __reduce__(self) -> Any:
+        return Compiled, (self.function, self.name, self.options)
 
     def __repr__(self) -> str:
         return f"compile({self.function!r})"
@@ -55,33 +88,96 @@ class Compiled:
         if modes.tracer is not None:
             return self.function(*args, **kwargs)
         tensors, nest = flatten((args, kwargs))
-        layouts = tuple(t.layout for t in tensors)
-        key = (layouts, _alias_pattern(tensors), hashable(nest), modes.grad, get_default_dtype(), winograd.mode())
+        count = len(tensors)
+        leaves = tuple([i for i, t in enumerate(tensors) if t.layout.tracked and has_gradient(t)])
+        tensors += [tensors[i].state.grad for i in leaves]  # type: ignore[union-attr,misc]
+        layouts = tuple([t.layout for t in tensors])
+        key = (
+            layouts, sharing(tensors), hashable(nest), leaves, modes.grad, get_default_dtype(), winograd.mode(), switched_off()
+        )  # fmt: skip
         try:
-            known = self.specialisations.setdefault(key, [])
+            known = self.specialisations.get(key, ())
+            if self._broken and key in self._broken:
+                return self.function(*args, **kwargs)
         except TypeError:  # an argument whose value cannot be compared: traced at every call
-            known = []
+            return self._specialised(tensors, nest, count).run(tensors)
         for specialisation in known:
-            if specialisation.fits():
+            if specialisation.fits(tensors):
+                specialisation.used = next(self._clock)
                 return specialisation.run(tensors)
-        specialisation = Specialisation(self.name, self.function, tensors, nest)
-        result = specialisation.run(tensors)
-        if not specialisation.escaped:
-            known.append(specialisation)
-            if len(known) > MOST_SPECIALISATIONS:
-                known.pop(0)
-        return result
+        with self._lock:
+            for specialisation in self.specialisations.get(key, ()):  # another thread may have made it meanwhile
+                if specialisation.fits(tensors):
+                    break
+            else:
+                self._announce(key, tensors)
+                try:
+                    specialisation = self._specialised(tensors, nest, count)
+                except ValueNeeded as problem:
+                    if not self.options.allow_breaks:
+                        raise
+                    self._broken.add(key)
+                    self._say(
+                        f"break {problem.line}", f"compile: {self.name} runs eagerly: the value of a tensor is needed at "
+                        f"{problem.line}", BreakWarning,
+                    )  # fmt: skip
+                    return self.function(*args, **kwargs)
+                if specialisation.escaped:  # its first run makes tensors real that were made by the trace
+                    return specialisation.run(tensors)
+                self._remember(key, specialisation)
+        return specialisation.run(tensors)
+
+    def _specialised(self, tensors: list[Tensor], nest: Any, count: int) -> Specialisation:
+        return specialise(self.name, self.function, tensors, nest, count, self.options)
+
+    def _remember(self, key: Any, specialisation: Specialisation) -> None:
+        specialisation.used = next(self._clock)
+        self.specialisations[key] = [*self.specialisations.get(key, ()), specialisation]
+        everything = [(each.used, k, each) for k, kept in self.specialisations.items() for each in kept]
+        if len(everything) > self.options.most_plans:
+            _, oldest, unused = min(everything, key=lambda item: item[0])
+            left = [each for each in self.specialisations[oldest] if each is not unused]
+            if left:
+                self.specialisations[oldest] = left
+            else:
+                del self.specialisations[oldest]
+
+    def _announce(self, key: Any, tensors: Sequence[Tensor]) -> None:
+        """Say why it is compiled again, where that is seldom meant."""
+        cause = None
+        if self.specialisations.get(key):
+            cause = self.specialisations[key][-1].unfit(tensors)
+        else:
+            alike = [k for k in self.specialisations if len(k[0]) == len(key[0]) and k[1:] == key[1:]]
+            if alike:
+                nearest = min(alike, key=lambda k: sum(map(distance, k[0], key[0])))
+                pairs = enumerate(zip(nearest[0], key[0]))
+                cause = next((differing(f"argument {i}", a, b) for i, (a, b) in pairs if a is not b), None)
+        kind = next((kind for kind in _ANNOUNCED if cause is not None and cause.startswith(kind)), None)
+        if kind is not None:
+            self._say(kind, f"compile: {self.name} is compiled again: {cause}", RecompileWarning)
+
+    def _say(self, once: str, message: str, category: type[Warning]) -> None:
+        if once not in self._said:
+            self._said.add(once)
+            warnings.warn(message, category, stacklevel=4)
+
+    @property
+    def plans(self) -> list[Specialisation]:
+        """What was compiled so far, the plan that was used last first."""
+        return sorted((s for kept in self.specialisations.values() for s in kept), key=lambda s: -s.used)
 
 
-def _alias_pattern(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """Which arguments share memory."""
+def sharing(tensors: Sequence[Tensor]) -> tuple:
+    """Which arguments share memory, and how far apart they start; () where none do."""
+    if len({id(t.storage) for t in tensors}) == len(tensors):
+        return ()
     first: dict[int, int] = {}
-    pattern = tuple(first.setdefault(id(t.storage), i) for i, t in enumerate(tensors))
-    if len(set(pattern)) != len(pattern):
-        for i, t in enumerate(tensors):
-            if pattern[i] != i and extent(Strided(t.layout.shape, t.layout.strides)):
-                raise NotImplementedError("compile: arguments that share memory are not implemented")
-    return pattern
+    found = []
+    for i, tensor in enumerate(tensors):
+        k = first.setdefault(id(tensor.storage), i)
+        found.append((k, tensor.ptr - tensors[k].ptr, next(j for j, t in enumerate(tensors) if t is tensor)))
+    return tuple(found)
 
 
 def compile(  # noqa: A001 - PyTorch's name
@@ -90,22 +186,40 @@ def compile(  # noqa: A001 - PyTorch's name
     fullgraph: bool = True,
     dynamic: bool | None = None,
     mode: str | None = None,
-    disable: bool = False,
+    disable: bool | Sequence[str] = False,
+    enable: Sequence[str] = (),
+    verify: bool = False,
+    allow_breaks: bool = False,
+    most_plans: int = MOST_PLANS,
 ) -> Any:
     """A function that is traced at its first call with each kind of arguments, and then runs as one program.
 
-    function: a function or a module; without one, a decorator
-    disable:  give the function back as it is
+    function:     a function or a module; without one, a decorator
+    disable:      names of passes to leave out, `ts.passes.names()`; True gives the function back as it is
+    enable:       names of passes that are off by default ("unsafe-algebra")
+    verify:       check graphs between passes, and every new plan against the operators run one by one without passes
+    allow_breaks: run calls eagerly, with a BreakWarning, where the function needs the value of a tensor
+    most_plans:   how many plans are kept; the one that was not used for longest gives way
     `fullgraph`, `dynamic` and `mode` are PyTorch's hints, and change nothing: the whole function is one program, for the
-    shapes it was called with. Python values that the function reads from its surroundings are those of the trace; the
-    mode (`train`, `eval`), parameters, buffers and submodules of the modules it calls may change.
+    shapes it was called with. Python values that the function reads are guarded: numbers in its closure, its globals, the
+    object it is bound to and the modules it calls; changed ones are traced anew.
+
+    Raises TraceError (ValueNeeded) where a Python decision needs the value of a tensor, ValueError for a pass that does not
+    exist. A run that raises has changed no tensor, gradient, random generator or schedule.
 
     >>> step = ts.compile(lambda x: (x * 2).sum())
     """
     if function is None:
-        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, disable=disable)
-    if disable:
+        return functools.partial(
+            compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, disable=disable, enable=enable, verify=verify,
+            allow_breaks=allow_breaks, most_plans=most_plans,
+        )  # fmt: skip
+    if disable is True:
         return function
+    off = () if disable is False else (disable,) if isinstance(disable, str) else tuple(disable)
+    on = (enable,) if isinstance(enable, str) else tuple(enable)
+    check_names((*off, *on))
+    options = Options(allow_breaks, off, on, verify, most_plans)
     if hasattr(function, "forward") and hasattr(function, "parameters"):
-        return Compiled(function, type(function).__name__)
-    return Compiled(function, getattr(function, "__name__", "function"))
+        return Compiled(function, type(function).__name__, options)
+    return Compiled(function, getattr(function, "__name__", "function"), options)

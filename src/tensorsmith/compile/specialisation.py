@@ -6,19 +6,22 @@ tensors that escaped into the surroundings. Running executes the plan and puts e
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.compile.nest import flatten, unflatten
-from tensorsmith.compile.tracer import Current, Source, TracedStorage, TraceError, Tracer, module_state
+from tensorsmith.compile.difference import check_agreement
+from tensorsmith.compile.nest import flatten, hashable, unflatten
+from tensorsmith.compile.tracer import Current, Effect, Source, TracedStorage, Tracer, module_state
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.operator import Operation, Program
 from tensorsmith.eager.record import recorder
-from tensorsmith.ir.graph import Node
-from tensorsmith.passes.simplify import simplify
+from tensorsmith.ir.graph import Graph, Node
+from tensorsmith.passes.manager import off, optimise
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
@@ -38,30 +41,87 @@ class _Traced(Operation):
         return self._program
 
 
-class Specialisation:
-    """One traced function for one kind of arguments."""
+class Pinned(Exception):
+    """Raised after a trace: these arguments share memory with tensors that the function captured."""
 
-    def __init__(self, name: str, function: Callable, arguments: list[Tensor], nest: Any) -> None:
-        self.tracer = tracer = Tracer()
-        stand_ins = [self.stand_in(t) for t in arguments]
+    def __init__(self, numbers: frozenset[int]) -> None:
+        self.numbers = numbers
+
+
+def specialise(
+    name: str, function: Callable, arguments: list[Tensor], nest: Any, count: int | None = None, options: Any = None
+) -> Specialisation:
+    """The function for these arguments. Arguments that it also captures are no arguments then, but captured only."""
+    pinned: frozenset[int] = frozenset()
+    while True:
+        try:
+            return Specialisation(name, function, arguments, nest, count, pinned, options)
+        except Pinned as found:
+            pinned |= found.numbers
+
+
+class Specialisation:
+    """One traced function for one kind of arguments.
+
+    count:  how many of the arguments the nest has; the others are gradients that leaves among them have
+    pinned: arguments that are captured as they are
+    """
+
+    def __init__(
+        self, name: str, function: Callable, arguments: list[Tensor], nest: Any, count: int | None = None,
+        pinned: frozenset[int] = frozenset(), options: Any = None,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.options = options
+        self.tracer = tracer = Tracer(Graph(interning="cse" not in self.left_out))
+        self.pinned = [(i, arguments[i]) for i in sorted(pinned)]
+        if options is not None and options.verify:
+            tracer.lines = []
+        self.numbers: dict[int, int] = {}  # the graph input that is a traced storage (by id)
+        count = len(arguments) if count is None else count
+        tracer.guards.watch_function(function)
+        stand_ins = self.stand_ins_of(arguments, pinned)
         with tracer:
             try:
-                results = self.trace(function, nest, stand_ins)
+                self.lend_gradients(arguments, stand_ins, count)
+                results = self.trace(function, nest, stand_ins[:count])
+                self.collect(arguments, stand_ins, results)
             except BaseException:
                 tracer.undo()
+                tracer.forget_state()
                 raise
-            self.collect(arguments, stand_ins, results)
             while results:  # let go of the recorded graph: real results take their place
                 results.pop().node = None
             self.escaped = self.find_escaped(stand_ins)
+            self.let_go(stand_ins)
+        self.events = [e for e in tracer.events if isinstance(e, Effect) or e.node is not None]
+        self.effects = [e for e in self.events if isinstance(e, Effect)]
         self.operation = _Traced(name, tracer)
+        self.choices = [(optimizer, choices) for optimizer, choices, _ in tracer.optimizers.values()]
+        self.captured_storages = {id(s.tensor.storage) for s in tracer.sources if s.tensor is not None}
         self.runs = 0
+        self.used = 0  # when it was used last, by the count of its compiled function
 
     def trace(self, function: Callable, nest: Any, stand_ins: list[Tensor]) -> list[Tensor]:
         """Run the function once; the tensors of its result."""
         args, kwargs = unflatten(nest, stand_ins)
         tensors, self.result_nest = flatten(function(*args, **kwargs), "result")
+        self.check_containers(nest, (args, kwargs), stand_ins)
         return tensors
+
+    @staticmethod
+    def check_containers(nest: Any, given: Any, stand_ins: list[Tensor]) -> None:
+        """The function saw copies of the lists and dicts that it was given: what it puts into them would be lost."""
+        tensors, after = flatten(given)
+        try:
+            same = hashable(after) == hashable(nest)
+        except TypeError:
+            same = str(after) == str(nest)
+        if not same or len(tensors) != len(stand_ins) or any(a is not b for a, b in zip(tensors, stand_ins)):
+            raise NotImplementedError(
+                "compile: the function puts something into, or takes something out of, a list, dict or dataclass among its "
+                "arguments; return the new container instead, or let the function capture it"
+            )
 
     def find_escaped(self, stand_ins: list[Tensor]) -> list[tuple[Tensor, int, Memory]]:
         """Traced tensors that somebody still holds (a new optimiser state, say), as outputs: the first run makes them real.
@@ -82,72 +142,153 @@ class Specialisation:
         self.tracer.graph.outputs = tuple(outputs)
         return found
 
-    def stand_in(self, tensor: Tensor) -> Tensor:
-        """A tensor without data in an argument's place; it is the same leaf to autograd."""
+    def stand_ins_of(self, arguments: list[Tensor], pinned: frozenset[int]) -> list[Tensor]:
+        """Tensors without data in the arguments' places; those that share memory are views of one input."""
+        sharing: dict[int, list[int]] = {}
+        for i, tensor in enumerate(arguments):
+            if i not in pinned:
+                sharing.setdefault(id(tensor.storage), []).append(i)
+        found: dict[int, Tensor] = {i: arguments[i] for i in pinned}
+        for numbers in sharing.values():
+            tensors = [arguments[i] for i in numbers]
+            first = tensors[0]
+            place = (first.ptr, first.layout.with_tracking(False))
+            if modes.grad and any(t is not first and (t.layout.tracked or first.layout.tracked) for t in tensors):
+                raise NotImplementedError(
+                    "compile: arguments that share memory and are tracked by autograd (numbers "
+                    f"{', '.join(map(str, numbers))}); give the function one of them, or detach() them"
+                )
+            if all((t.ptr, t.layout.with_tracking(False)) == place for t in tensors):
+                root, start = self.stand_in(first, Source(layout=place[1], argument=numbers[0])), first.ptr
+                made = {id(first): root}
+            else:
+                root, start = self.region(tensors, numbers)
+                made = {}
+            for i, tensor in zip(numbers, tensors):
+                if id(tensor) not in made:
+                    made[id(tensor)] = self.part(root, tensor, start)
+                found[i] = made[id(tensor)]
+        return [found[i] for i in range(len(arguments))]
+
+    def stand_in(self, tensor: Tensor, source: Source) -> Tensor:
+        """A tensor without data over a new graph input; it is the same leaf to autograd."""
         tracer = self.tracer
         node = tracer.graph.input(tensor.layout.shape, tensor.layout.dtype)
-        seen = Strided(tensor.layout.shape, tensor.layout.strides)
-        result = tracer.tensor(node, node, seen, None)
+        result = tracer.tensor(node, node, Strided(tensor.layout.shape, tensor.layout.strides), None)
         result.layout = tensor.layout
-        tracer.sources.append(Source(layout=tensor.layout.with_tracking(False)))
+        self.numbers[id(result.storage)] = len(tracer.sources)
+        tracer.sources.append(source)
         return result
+
+    def region(self, tensors: list[Tensor], numbers: list[int]) -> tuple[Tensor, int]:
+        """The memory that several arguments lie in, as a vector, and where it starts."""
+        dtype = tensors[0].layout.dtype
+        if any(t.layout.dtype is not dtype for t in tensors):
+            raise NotImplementedError(
+                "compile: arguments of different dtypes that share memory: "
+                + ", ".join(f"argument {i} is {t.layout.dtype.name}" for i, t in zip(numbers, tensors))
+            )
+        first = min(range(len(tensors)), key=lambda k: tensors[k].ptr)
+        start = tensors[first].ptr
+        length = max((t.ptr - start) // dtype.itemsize + t.layout.extent for t in tensors)
+        layout = layout_of(dtype, (length,))
+        source = Source(layout=layout, argument=numbers[first], region=True)
+        return self.stand_in(make_tensor(layout, tensors[first].storage, start), source), start
+
+    def part(self, root: Tensor, tensor: Tensor, start: int) -> Tensor:
+        """The stand-in of an argument in memory that others share, which starts at `start`."""
+        result = make_tensor(tensor.layout, root.storage, root.ptr + tensor.ptr - start)
+        self.tracer.made.append(weakref.ref(result))
+        return result
+
+    def lend_gradients(self, arguments: list[Tensor], stand_ins: list[Tensor], count: int) -> None:
+        """Leaves among the arguments have the gradients that they have; `had` remembers them."""
+        self.had: dict[int, Tensor] = {}
+        given = iter(stand_ins[count:])
+        for argument, stand_in in zip(arguments[:count], stand_ins):
+            if has_gradient(argument):
+                grad = next(given)
+                if argument is not stand_in:
+                    stand_in.ensure_state().grad = grad
+                    self.had[id(stand_in)] = grad
+
+    def let_go(self, stand_ins: list[Tensor]) -> None:
+        for stand_in in stand_ins:
+            if isinstance(stand_in.storage, TracedStorage):
+                stand_in.state = None
 
     def collect(self, arguments: list[Tensor], stand_ins: list[Tensor], results: list[Tensor]) -> None:
         """Decide the outputs of the graph: results, new values of captured storages, gradients."""
         tracer = self.tracer
         graph = tracer.graph
         outputs: list[Node] = []
-        number_of = {id(node): i for i, node in enumerate(graph.inputs)}
-        self.results = [(self.output(tracer.value(t), outputs), self.memory_of(t, stand_ins, number_of)) for t in results]
+        for number, source in enumerate(tracer.sources):
+            if source.tensor is not None:
+                self.numbers[id(source.tensor.storage)] = number
+        storages = {id(t.storage): i for i, t in enumerate(arguments) if arguments[i] is not stand_ins[i]}
+        both = {i for storage, i in storages.items() if storage in tracer.storages}
+        if both:
+            shared = {id(arguments[i].storage) for i in both}
+            raise Pinned(frozenset(i for i, t in enumerate(arguments) if id(t.storage) in shared))
+        self.results = [(self.output(tracer.value(t), outputs), self.memory_of(t)) for t in results]
         self.tracked = [t.layout.tracked and not _is_released(t) for t in results]
         self.updates: list[tuple[int, int]] = []  # (output, input)
-        originals = {i: node for i, node in enumerate(graph.inputs)}
         for current in list(tracer.storages.values()):
-            if not current.writes:
-                continue
-            source = self.input_of(current, stand_ins, number_of)
-            if source is not None and current.node is not originals[source]:
-                self.updates.append((self.output(current.node, outputs), source))
-        self.grads: list[tuple[Tensor, int | None, Memory]] = []
-        for leaf, before in self.leaves(arguments, stand_ins):
+            source_number = self.input_of(current)
+            if current.writes and source_number is not None and current.node is not graph.inputs[source_number]:
+                if any(node is current.node and k in dict(self.updates) for k, node in enumerate(outputs)):
+                    outputs.append(current.node)  # the new value of two inputs
+                    self.updates.append((len(outputs) - 1, source_number))
+                else:
+                    self.updates.append((self.output(current.node, outputs), source_number))
+        replaced = {source_number for _, source_number in self.updates}
+        self.shown = {  # results that show the new value of an input: their layout, and where they start in bytes
+            place: (t.layout.with_tracking(False), t.ptr - tracer.current(t).ptr)
+            for place, (t, (_, memory)) in enumerate(zip(results, self.results)) if memory in replaced
+        }  # fmt: skip
+        self.grads: list[tuple[Tensor | int, int | None, Memory]] = []  # an int is the number of an argument
+        for leaf, target, before in self.leaves(stand_ins):
             grad = leaf.state.grad if leaf.state is not None else None
             if grad is before:
                 continue
             if grad is None:
-                self.grads.append((leaf, None, -1))
+                self.grads.append((target, None, -1))
             elif isinstance(grad.storage, TracedStorage):
-                memory = self.memory_of(grad, stand_ins, number_of)
-                self.grads.append((leaf, self.output(tracer.value(grad), outputs), memory))
+                self.grads.append((target, self.output(tracer.value(grad), outputs), self.memory_of(grad)))
         self.had_grad = [(leaf, before is not None) for leaf, before in tracer.captured if id(leaf) not in tracer.grad_set]
+        self.check_leaves(arguments)
         tracer.undo()
         graph.outputs = tuple(outputs)
 
-    def memory_of(self, tensor: Tensor, stand_ins: list[Tensor], number_of: dict[int, int]) -> Memory:
+    def memory_of(self, tensor: Tensor) -> Memory:
         """Whose memory a tensor of the trace is: an input's (its number), or a storage made by the trace."""
-        source = self.input_of(self.tracer.current(tensor), stand_ins, number_of)
+        source = self.input_of(self.tracer.current(tensor))
         return source if source is not None else ("made", id(tensor.storage))
 
-    def leaves(self, arguments: list[Tensor], stand_ins: list[Tensor]) -> list[tuple[Tensor, Any]]:
-        found = list(self.tracer.captured)
-        for stand_in in stand_ins:
-            if stand_in.state is not None and stand_in.state.grad is not None:
-                raise TraceError(
-                    "compile: the function computes a gradient into an argument's .grad; return ts.autograd.grad(...) "
-                    "instead, or let the function capture the tensor"
-                )
+    def leaves(self, stand_ins: list[Tensor]) -> list[tuple[Tensor, Tensor | int, Tensor | None]]:
+        """Leaves that the function may have given a gradient: as traced, as known when it runs, the gradient before."""
+        found: list[tuple[Tensor, Tensor | int, Tensor | None]] = [
+            (leaf, leaf, before) for leaf, before in self.tracer.captured if not isinstance(leaf.storage, TracedStorage)
+        ]
+        seen = set()
+        for i, stand_in in enumerate(stand_ins):
+            if isinstance(stand_in.storage, TracedStorage) and id(stand_in) not in seen:
+                seen.add(id(stand_in))
+                found.append((stand_in, i, self.had.get(id(stand_in))))
         return found
 
-    def input_of(self, current: Current, stand_ins: list[Tensor], number_of: dict[int, int]) -> int | None:
+    def check_leaves(self, arguments: Sequence[Tensor]) -> None:
+        """A gradient for an argument that is computed from other tensors would have to flow on from there."""
+        for target, _, _ in self.grads:
+            if isinstance(target, int) and arguments[target].node is not None:
+                raise NotImplementedError(
+                    f"compile: backward() inside the function reaches argument {target}, which was computed outside of it; "
+                    "give the function a leaf, or return ts.autograd.grad(...) with respect to the argument"
+                )
+
+    def input_of(self, current: Current) -> int | None:
         """The graph input whose memory a storage is; None for storages made by the trace."""
-        for i, stand_in in enumerate(stand_ins):
-            if stand_in.storage is current.storage:
-                return i
-        if current.owner is None:
-            return None
-        for i, source in enumerate(self.tracer.sources):
-            if source.tensor is current.owner:
-                return i
-        return None
+        return self.numbers.get(id(current.storage))
 
     @staticmethod
     def output(node: Node, outputs: list[Node]) -> int:
@@ -159,38 +300,94 @@ class Specialisation:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def fits(self) -> bool:
+    def fits(self, arguments: Sequence[Tensor]) -> bool:
         """Whether what was captured still is as it was traced."""
+        return self.unfit(arguments) is None
+
+    def unfit(self, arguments: Sequence[Tensor]) -> str | None:
+        """What of that has changed, as kind and description; None where nothing has."""
         for source in self.tracer.sources:
             if source.tensor is not None:
                 layout = source.tensor.layout
                 if layout.tracked is not source.tracked or layout.with_tracking(False) is not source.layout:
-                    return False
+                    return differing("a captured tensor", source.layout.with_tracking(source.tracked), layout)  # type: ignore[union-attr]
         for module, state in self.tracer.modules:
-            if module_state(module) != state:
-                return False
-        return all((leaf.state is not None and leaf.state.grad is not None) == had for leaf, had in self.had_grad)
+            found = module_state(module)
+            if found != state:
+                what = "the mode" if found[0] != state[0] else "module structure: the parameters, buffers or submodules"
+                return f"{what} of {type(module).__name__}"
+        for i, tensor in self.pinned:
+            if arguments[i] is not tensor:
+                return f"argument {i}, which the function also captures, is another tensor"
+        if self.captured_storages and len(self.pinned) < len(arguments):
+            kept = {i for i, _ in self.pinned}
+            for i, t in enumerate(arguments):
+                if id(t.storage) in self.captured_storages and i not in kept:
+                    return f"argument {i} shares memory with a captured tensor"
+        for optimizer, choices in self.choices:
+            if optimizer.choices() != choices:
+                return f"the options of {type(optimizer).__name__}"
+        for leaf, had in self.had_grad:
+            if (leaf.state is not None and leaf.state.grad is not None) != had:
+                return "whether a captured leaf has a gradient"
+        changed = self.tracer.guards.changed()
+        return None if changed is None else f"the Python value {changed}"
 
     def operands(self, arguments: Sequence[Tensor]) -> list[Any]:
-        given = iter(arguments)
+        """The values of the graph's inputs. What changes from run to run is asked for in the order of the function."""
+        asked: dict[int, Any] = {}
+        for event in self.events:
+            if isinstance(event, Effect):
+                event.act()
+            else:
+                asked[id(event)] = event.ask()
         operands: list[Any] = []
         for source in self.tracer.sources:
             if source.tensor is not None:
                 operands.append(source.tensor)
-            elif source.ask is not None:
-                operands.append(source.ask())
+            elif source.number is not None:
+                operands.append(asked[id(source.number)])
+            elif source.region:
+                argument = arguments[source.argument]
+                assert source.layout is not None
+                operands.append(make_tensor(source.layout, argument.storage, argument.ptr))
             else:
-                operands.append(next(given))
+                operands.append(arguments[source.argument])
         return operands
 
     def run(self, arguments: Sequence[Tensor]) -> Any:
-        operands = self.operands(arguments)
-        if any(self.tracked) and modes.grad:
-            outputs = self.recorded(operands)
-        else:
-            outputs = self.execute(*operands)
+        """Run it. What raises has changed nothing."""
+        self.check_leaves(arguments)
+        kept = [effect.keep() for effect in self.effects]
+        drawn = [(generator, generator.offset) for generator in self.tracer.drawn]
+        try:
+            operands = self.operands(arguments)
+            if not self.runs and self.tracer.lines is not None:
+                check_agreement(self.name, self.tracer.graph, self.places, operands, self.left_out, self.tracer.lines)
+            if any(self.tracked) and modes.grad:
+                outputs = self.recorded(operands)
+            else:
+                outputs = self.execute(*operands)
+        except BaseException:
+            for put_back in reversed(kept):
+                put_back()
+            for generator, offset in drawn:
+                generator.offset = offset
+            if not self.runs:
+                self.tracer.forget_state()
+                self.abandon()
+            raise
         self.runs += 1
-        return self.deliver(outputs, operands)
+        return self.deliver(outputs, operands, arguments)
+
+    def abandon(self) -> None:
+        """The first run failed: tensors that escaped from the trace get memory, of zeros, so that they can be looked at."""
+        for tensor, _, _ in self.escaped:
+            nbytes = tensor.layout.extent * tensor.layout.dtype.itemsize
+            tensor.storage = Storage(nbytes)
+            tensor.ptr = tensor.storage.ptr
+            ctypes.memset(tensor.ptr, 0, nbytes)
+            tensor.__dict__.pop("_traced", None)
 
     def recorded(self, operands: list[Any]) -> Sequence[Tensor]:
         kinds = [x.layout if isinstance(x, Tensor) else x.__class__ for x in operands]
@@ -208,25 +405,32 @@ class Specialisation:
         return [found] if count == 1 else list(found)
 
     @functools.cached_property
+    def places(self) -> list[Strided | None]:
+        """How the graph's inputs lie; None for numbers."""
+        return [
+            None if source.layout is None else Strided(source.layout.shape, source.layout.strides)
+            for source in self.tracer.sources
+        ]
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The passes that do not run."""
+        return off() if self.options is None else off(self.options.disable, self.options.enable)
+
+    @functools.cached_property
     def plan(self) -> Plan:
-        inputs: list[Strided | None] = []
-        for node, source in zip(self.tracer.graph.inputs, self.tracer.sources):
-            if node.attrs["param"]:
-                inputs.append(None)
-            else:
-                layout = source.layout
-                assert layout is not None
-                inputs.append(Strided(layout.shape, layout.strides))
         required = {}
         for output, number in self.updates:
-            layout = self.tracer.sources[number].layout
-            assert layout is not None
-            required[output] = Strided(layout.shape, layout.strides)
+            place = self.places[number]
+            assert place is not None
+            required[output] = place
         lasting = set()
         if not any(self.tracked):  # in training, weights are about to change
             lasting = {number for number, source in enumerate(self.tracer.sources) if source.tensor is not None}
             lasting -= {number for _, number in self.updates}
-        return build_plan(simplify(self.tracer.graph), inputs, required, dict(self.updates), lasting)
+        verified = self.options is not None and self.options.verify
+        graph, self.report = optimise(self.tracer.graph, self.left_out, True if verified else None)
+        return build_plan(graph, self.places, required, dict(self.updates), lasting, self.left_out)
 
     def execute(self, *operands: Any) -> list[Tensor]:
         """Run the plan; one tensor per output of the graph."""
@@ -240,28 +444,17 @@ class Specialisation:
         tensors = []
         for number, output in enumerate(plan.outputs):
             layout = layout_of(output.dtype, output.strided.shape, output.strided.strides)
-            if output.input is not None and written.get(number) == output.input:
-                operands[output.input].storage.version += 1
-                tensors.append(operands[output.input])
+            if number in written:
+                operands[written[number]].storage.version += 1
+                tensors.append(operands[written[number]])
             elif output.input is not None:
                 tensors.append(make_view(operands[output.input], layout, output.strided.offset))
             else:
                 storage = storages[output.buffer]
                 tensors.append(make_tensor(layout, storage, storage.ptr + output.strided.offset * output.dtype.itemsize))
-        before, modes.grad = modes.grad, False
-        try:
-            late = [(number, source) for number, source in self.updates if plan.outputs[number].input != source]
-            overwritten = {source for _, source in late}
-            for number, output in enumerate(plan.outputs):  # results that show a value about to be replaced
-                if output.input in overwritten:
-                    tensors[number] = tensors[number].clone()
-            for number, source in late:
-                operands[source].copy_(tensors[number])
-        finally:
-            modes.grad = before
         return tensors
 
-    def deliver(self, outputs: Sequence[Tensor], operands: Sequence[Any]) -> Any:
+    def deliver(self, outputs: Sequence[Tensor], operands: Sequence[Any], arguments: Sequence[Tensor]) -> Any:
         """Set gradients, make escaped tensors real, build the result.
 
         Two tensors share memory exactly where those of the trace did: equal values may have become one buffer of the plan,
@@ -294,16 +487,53 @@ class Specialisation:
                  plan_outputs[number].strided.offset))
         }  # fmt: skip
         kept: list[Tensor] = []  # alive while ids are compared
-        for leaf, grad, memory in self.grads:
+        for target, grad, memory in self.grads:
+            leaf = arguments[target] if isinstance(target, int) else target
             leaf.ensure_state().grad = None if grad is None else own(grad, memory)
         for tensor, number, memory in self.escaped:
             real = own(number, memory)
             tensor.storage, tensor.ptr = real.storage, real.ptr
             tensor.layout = real.layout.with_tracking(tensor.layout.tracked)
             tensor.__dict__.pop("_traced", None)
-        return unflatten(self.result_nest, [own(number, memory) for number, memory in self.results])
+
+        def result(place: int) -> Tensor:
+            """A result of the function; what shows an input that has a new value is a view of it."""
+            number, memory = self.results[place]
+            if place not in self.shown or self.tracked[place] or not isinstance(memory, int):
+                return own(number, memory)
+            operand, (layout, start) = operands[memory], self.shown[place]
+            if operand.layout.with_tracking(False) is layout and not start:
+                return operand
+            view = make_view(operand, layout, 0)
+            view.ptr += start
+            return view
+
+        return unflatten(self.result_nest, [result(place) for place in range(len(self.results))])
 
 
 def _is_released(tensor: Tensor) -> bool:
     node = tensor.node
     return node is None or getattr(node, "saved", ()) is None
+
+
+def has_gradient(tensor: Tensor) -> bool:
+    """Whether an argument is a leaf with a gradient, which a backward() inside the function adds to."""
+    return tensor.layout.tracked and tensor.node is None and tensor.state is not None and tensor.state.grad is not None
+
+
+def differing(where: str, before: Layout, after: Layout) -> str:
+    """What differs between two layouts, the most telling first."""
+    if before.dtype is not after.dtype:
+        return f"dtype of {where}: {before.dtype.name}, now {after.dtype.name}"
+    if len(before.shape) != len(after.shape):
+        return f"rank of {where}: shape {before.shape}, now {after.shape}"
+    if before.tracked is not after.tracked:
+        return f"requires_grad of {where}: {before.tracked}, now {after.tracked}"
+    if before.shape != after.shape:
+        return f"shape of {where}: {before.shape}, now {after.shape}"
+    return f"strides of {where}: {before.strides}, now {after.strides}"
+
+
+def distance(a: Layout, b: Layout) -> int:
+    """In how many ways two layouts differ."""
+    return (a.dtype is not b.dtype) + (len(a.shape) != len(b.shape)) + (a.tracked is not b.tracked) + (a.shape != b.shape)

@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorsmith.autograd.anomaly import user_trace
 from tensorsmith.autograd.node import accumulates
+from tensorsmith.compile.guards import Guards
 from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.memory_format import result_strides
-from tensorsmith.core.views import Strided
+from tensorsmith.core.views import Strided, extent
 from tensorsmith.eager import dispatch, fast
 from tensorsmith.eager.entries import elementwise_strides, in_format_of
 from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry
@@ -38,6 +40,12 @@ _fake_addresses = itertools.count(1 << 60, 1 << 40)
 
 class TraceError(RuntimeError):
     """A function that cannot be traced: the message says what it asked for and what to do."""
+
+
+class ValueNeeded(TraceError):
+    """A function asks for a value that is known only when it runs; `line` is the user's line that does."""
+
+    line: str = ""
 
 
 class TracedStorage(Storage):
@@ -77,13 +85,27 @@ class HostInt(int):
 
 
 @dataclass
+class Effect:
+    """What a function does to Python state that belongs to a step (a schedule's next epoch): done at every run.
+
+    act: does it; keep: remembers that state, and returns a function that puts it back
+    """
+
+    act: Callable[[], Any]
+    keep: Callable[[], Callable[[], None]]
+
+
+@dataclass
 class Source:
-    """Where a graph input comes from: a captured tensor, or a host scalar."""
+    """Where a graph input comes from: a captured tensor, a host scalar, an argument or the memory that several share."""
 
     tensor: Tensor | None = None
     ask: Callable[[], float | int] | None = None
     layout: Layout | None = None
     tracked: bool = False  # of a captured tensor
+    argument: int = -1  # the number of an argument; with `region`, of the one that starts the shared memory
+    region: bool = False
+    number: HostFloat | HostInt | None = None  # what `ask` answers for
 
 
 @dataclass
@@ -97,6 +119,12 @@ class Tracer:
     made: list[weakref.ref] = field(default_factory=list)
     grad_set: set[int] = field(default_factory=set)  # leaves (by id) whose gradient the function set itself
     drawn: dict[Any, int] = field(default_factory=dict)  # generators, with the offset they had before
+    events: list[HostFloat | HostInt | Effect] = field(default_factory=list)  # in the order of the function
+    shared: dict[Any, Any] = field(default_factory=dict)  # host numbers by who asks
+    kept: list[Callable[[], None]] = field(default_factory=list)  # put back what effects did while tracing
+    optimizers: dict[int, tuple[Any, tuple, dict]] = field(default_factory=dict)  # that step: choices and state before
+    guards: Guards = field(default_factory=Guards)  # the Python values that the function read
+    lines: list[tuple[int, str]] | None = None  # from which node on a line of the user made nodes, where asked for
     modules: list[tuple[Any, Any]] = field(default_factory=list)  # modules called, with what the trace relied on
 
     # --- values -----------------------------------------------------------------------------------------------------
@@ -147,10 +175,24 @@ class Tracer:
         same_dtype = layout.dtype is current.node.dtype
         if same_dtype and (layout.shape, layout.strides, tensor.ptr) == (current.shape, current.strides, current.ptr):
             return current.node
-        offset = (tensor.ptr - current.ptr) // layout.dtype.itemsize
+        offset = self.offset_in(current, tensor)
         node = view_value(current.node, layout.shape, layout.strides, offset, current.strides, layout.dtype)
         tensor.__dict__["_traced"] = (self, current.writes, node)
         return node
+
+    @staticmethod
+    def offset_in(current: Current, tensor: Tensor) -> int:
+        """Where a tensor starts in the value of its storage, in elements of its own dtype."""
+        layout = tensor.layout
+        known = extent(Strided(current.shape, current.strides)) * current.node.dtype.itemsize
+        start = tensor.ptr - current.ptr
+        if start < 0 or start + extent(Strided(layout.shape, layout.strides)) * layout.dtype.itemsize > known:
+            raise NotImplementedError(
+                "compile: two captured tensors share memory, and neither is a view of the other that reaches as far "
+                f"({layout.dtype.name}{list(layout.shape)} starts {start} bytes from the first); capture the tensor that "
+                "both are parts of"
+            )
+        return start // layout.dtype.itemsize
 
     def write(self, tensor: Tensor, node: Node) -> None:
         """Make `node` the value of a tensor, in its storage too."""
@@ -160,7 +202,7 @@ class Tracer:
         if same_dtype and (layout.shape, layout.strides, tensor.ptr) == (current.shape, current.strides, current.ptr):
             current.node = node
         else:
-            offset = (tensor.ptr - current.ptr) // layout.dtype.itemsize
+            offset = self.offset_in(current, tensor)
             current.node = written_value(
                 current.node, node, layout.shape, layout.strides, offset, current.strides, layout.dtype
             )
@@ -173,16 +215,46 @@ class Tracer:
         if isinstance(operand, HostFloat | HostInt):
             if operand.node is None:  # one input for all uses: the backward of dropout needs the forward's offset
                 operand.node = self.graph.input((), scalar_dtype(operand.kind), param=True)
-                self.sources.append(Source(ask=operand.ask))
+                self.sources.append(Source(ask=operand.ask, number=operand))
             return operand.node
         return self.graph.constant(operand, scalar_dtype(operand.__class__))
 
-    def host(self, ask: Callable[[], Any]) -> Any:
-        """A number that changes from run to run: `ask()` gives it, now and at every run."""
+    def host(self, ask: Callable[[], Any], key: Any = None) -> Any:
+        """A number that changes from run to run: `ask()` gives it, now and at every run.
+
+        key: what asks; it gets the same number again until an effect may have changed it.
+        """
+        if key is not None:
+            if key not in self.shared:
+                self.shared[key] = self.host(ask)
+            return self.shared[key]
         value = ask()
         found: Any = HostInt(value) if isinstance(value, int) else HostFloat(value)
         found.ask = ask
+        self.events.append(found)
         return found
+
+    def effect(self, act: Callable[[], Any], keep: Callable[[], Callable[[], None]]) -> Any:
+        """Python state that belongs to the step changes: now, to be put back when the trace ends, and at every run."""
+        self.kept.append(keep())
+        self.shared.clear()
+        self.events.append(Effect(act, keep))
+        modes.tracer = None
+        try:
+            return act()
+        finally:
+            modes.tracer = self
+
+    def writes_to(self, tensor: Tensor) -> int:
+        """How often the function has written a tensor so far."""
+        found = self.storages.get(id(tensor.storage))
+        return 0 if found is None else found.writes
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        """An optimiser steps: what is traced holds for its choices; the state it makes is let go if the trace fails."""
+        if id(optimizer) not in self.optimizers:
+            before = {key: dict(state) for key, state in optimizer.state.items()}
+            self.optimizers[id(optimizer)] = (optimizer, optimizer.choices(), before)
 
     def draw(self, generator: Any, count: int) -> tuple[Any, Any]:
         """Key and offset of a generator, asked for again at every run; the trace hands back what it draws itself."""
@@ -196,6 +268,7 @@ class Tracer:
     def note_module(self, module: Any) -> None:
         """A module is called: what is traced holds for its mode and what it holds now."""
         self.modules.append((module, module_state(module)))
+        self.guards.watch_module(module)
 
     # --- operators --------------------------------------------------------------------------------------------------
 
@@ -210,6 +283,8 @@ class Tracer:
         program = operation.program(kinds, attrs)
 
         def run(*given: Any) -> Any:
+            if self.lines is not None:
+                self.lines.append((len(self.graph.nodes), user_line()))
             mapping = copy_into(self.graph, program.graph, [self.argument(x) for x in given])
             results = [
                 self.wrap(operation, number, node, mapping, given, kinds)
@@ -230,6 +305,8 @@ class Tracer:
         program = operation.program(kinds, attrs)
 
         def write(given: Sequence[Any]) -> None:
+            if self.lines is not None:
+                self.lines.append((len(self.graph.nodes), user_line()))
             mapping = copy_into(self.graph, program.graph, [self.argument(x) for x in given])
             for node, i in zip(program.graph.outputs, operation.writes):
                 self.write(given[i], mapping[node])
@@ -310,10 +387,14 @@ class Tracer:
         current = self.storages.get(id(tensor.storage))
         if current is None:
             return
-        raise TraceError(
-            f"compile: {what} needs the value of a tensor while the function is traced. Keep the computation on tensors "
-            "(ts.where instead of an if), move this line outside of the compiled function, or do not compile it."
+        problem = ValueNeeded(
+            f"compile: {what} needs the value of a tensor while the function is traced, at {user_line()}\n"
+            "Ways out: choose between values with ts.where(condition, a, b); choose between computations with "
+            "ts.cond(condition, f, g, operands), repeat one with ts.while_loop(condition, body, carried); or let such calls "
+            "run eagerly, with a notice: ts.compile(f, allow_breaks=True)."
         )
+        problem.line = user_line()
+        raise problem
 
     def hides(self, tensor: Tensor) -> bool:
         """Whether there are no values to print."""
@@ -340,6 +421,18 @@ class Tracer:
                 current.storage.version -= current.writes
         for generator, offset in self.drawn.items():
             generator.offset = offset
+        for put_back in reversed(self.kept):
+            put_back()
+        self.kept.clear()
+
+    def forget_state(self) -> None:
+        """Let go of optimiser state that was made by a trace, or a first run, that failed."""
+        for optimizer, _, before in self.optimizers.values():
+            for key in list(optimizer.state):
+                if key not in before:
+                    del optimizer.state[key]
+                else:
+                    optimizer.state[key] = before[key]
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -353,6 +446,15 @@ class Tracer:
     def __exit__(self, *exc: object) -> None:
         modes.tracer = None
         fast.stop_tracing()
+
+
+def user_line() -> str:
+    """The user's line that is running, as `file:line: text`."""
+    trace = user_trace()
+    if not trace:
+        return "an unknown line"
+    frame = trace[-1]
+    return f"{frame.filename}:{frame.lineno}: {frame.line or ''}".rstrip(": ")
 
 
 def module_state(module: Any) -> tuple:

@@ -289,9 +289,28 @@ class LevelStack:
         finally:
             modes.tracer = self
 
-    def host(self, ask: Any) -> Any:
+    def host(self, ask: Any, key: Any = None) -> Any:
         """A number that a compiled function asks for at every run."""
-        return ask() if self.before is None else self.before.host(ask)
+        return ask() if self.before is None else self.before.host(ask, key)
+
+    def effect(self, act: Any, keep: Any) -> Any:
+        """Python state that belongs to a step changes."""
+        if self.before is not None:
+            return self.before.effect(act, keep)
+        modes.tracer = None
+        try:
+            return act()
+        finally:
+            modes.tracer = self
+
+    def writes_to(self, tensor: Tensor) -> int:
+        """How often the function that is compiled has written a tensor so far."""
+        return 0 if self.before is None else self.before.writes_to(tensor)
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        """An optimiser steps."""
+        if self.before is not None:
+            self.before.note_optimizer(optimizer)
 
     def note_module(self, module: Any) -> None:
         """A module is called."""

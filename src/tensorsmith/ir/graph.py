@@ -144,11 +144,16 @@ def constant_key(value: bool | int | float | complex) -> tuple:
 class Graph:
     """A program in SSA: `inputs`, interned `nodes` in topological order, `outputs`."""
 
-    def __init__(self) -> None:
+    def __init__(self, interning: bool = True) -> None:
+        self.interning = interning  # whether what is computed twice is one node (constants and views always are)
         self.nodes: list[Node] = []
         self.inputs: list[Node] = []
         self.outputs: tuple[Node, ...] = ()
         self._interned: dict[tuple, Node] = {}
+
+    def empty(self) -> Graph:
+        """A graph without nodes that interns as this one does."""
+        return Graph(self.interning)
 
     def input(self, shape: Sequence[int], dtype: DType, param: bool = False) -> Node:
         """A new argument: a tensor, or with `param` a run-time scalar (shape () then)."""
@@ -194,7 +199,8 @@ class Graph:
         if found is None:
             found = Node(self, len(self.nodes), op, inputs, attrs, shape, dtype)
             self.nodes.append(found)
-            self._interned[full_key] = found
+            if self.interning or op is Primitive.CONST or op is Primitive.IOTA or op in VIEWS:
+                self._interned[full_key] = found
         return found
 
     def live_nodes(self) -> list[Node]:
@@ -250,7 +256,7 @@ def touches_complex(node: Node) -> bool:
 
 def rewritten(graph: Graph, rewrite: Callable[[Node, list[Node]], Node | None]) -> Graph:
     """A graph with the same inputs, in which each live node is what `rewrite(node, its new operands)` gives; None keeps it."""
-    result = Graph()
+    result = graph.empty()
     mapping = {node: result.input(node.shape, node.dtype, node.attrs["param"]) for node in graph.inputs}
     for node in graph.live_nodes():
         if node.op is Primitive.INPUT:

@@ -31,7 +31,7 @@ def verify(graph: Graph) -> None:
         shape, dtype = _inferred(node)
         if node.shape != shape or node.dtype is not dtype:
             raise _error(node, f"should be {dtype.name}{list(shape)} by the rule of its primitive")
-        if node.op is not Primitive.INPUT:
+        if node.op is not Primitive.INPUT and graph.interning:
             twin = interned.setdefault(_key(node), node)
             if twin is not node:
                 raise _error(node, f"is the same as %{twin.index}: it was not interned")

@@ -13,7 +13,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import zeros
 from tensorsmith.optim.counted import CountedOptimizer
-from tensorsmith.optim.optimizer import Parameters, number_of, run_closure, with_gradients, zeros_like
+from tensorsmith.optim.optimizer import Optimizer, Parameters, number_of, run_closure, with_gradients, zeros_like
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
@@ -133,6 +133,10 @@ class Adafactor(CountedOptimizer):
         rho = min(lr, 1.0 / math.sqrt(count))
         shrink = 1.0 - lr * float(group["weight_decay"])
         return count ** float(group["beta2_decay"]), float(eps1 or 0.0), rho, shrink, float(eps2), float(group["d"])
+
+    def choices(self) -> tuple:
+        """Everything but the rate: this optimiser's kernels are not chosen by `update`."""
+        return Optimizer.choices(self)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters that have a gradient."""

@@ -89,24 +89,20 @@ class Adam(CountedOptimizer):
         return 1.0 - beta1, beta2, 1.0 - beta2, lr / (1.0 - beta1**count), unbiased, float(group["eps"]), decayed
 
     def traced_numbers(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[Any, ...]:
-        """The numbers of a step that is being compiled: what follows from lr and count is asked for at every run.
-
-        betas, eps and weight_decay become constants of the compiled step.
-        """
-        host, step = modes.tracer.host, state["step"]
-        beta1, beta2 = group["betas"]
-        weight_decay = float(group["weight_decay"])
+        """The numbers of a step that is being compiled: asked for at every run, those of the group once for all parameters."""
+        tracer, step = modes.tracer, state["step"]
+        earlier = tracer.writes_to(step)  # steps of the same function before this one
         step.add_(1)
 
         def count() -> float:
-            return ctypes.c_float.from_address(step.ptr).value + 1.0  # asked before the run adds one
+            return ctypes.c_float.from_address(step.ptr).value + earlier + 1.0  # asked before the run adds one
 
-        step_size = host(lambda: number_of(group["lr"]) / (1.0 - beta1 ** count()))
-        unbiased = host(lambda: 1.0 / math.sqrt(1.0 - beta2 ** count()))
-        decayed: Any = weight_decay
-        if group["decoupled_weight_decay"]:
-            decayed = host(lambda: 1.0 - number_of(group["lr"]) * weight_decay)
-        return 1.0 - beta1, beta2, 1.0 - beta2, step_size, unbiased, float(group["eps"]), decayed
+        def of_group(number: int) -> Any:
+            return tracer.host(lambda: self.numbers(group, number_of(group["lr"]), 1.0, ())[number], (id(group), number))
+
+        step_size = tracer.host(lambda: number_of(group["lr"]) / (1.0 - group["betas"][0] ** count()))
+        unbiased = tracer.host(lambda: 1.0 / math.sqrt(1.0 - group["betas"][1] ** count()))
+        return of_group(0), of_group(1), of_group(2), step_size, unbiased, of_group(5), of_group(6)
 
 
 class AdamW(Adam):

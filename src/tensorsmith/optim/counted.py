@@ -59,6 +59,10 @@ class CountedOptimizer(Optimizer):
         """The state that the kernel takes after parameter and gradient."""
         raise NotImplementedError(f"{type(self).__name__}.names")
 
+    def choices(self) -> tuple:
+        """The numbers are asked for at every run; kernels and state are choices."""
+        return tuple((self.update(group), self.names(group)) for group in self.param_groups)
+
     def numbers(self, group: dict[str, Any], lr: float, count: float, values: tuple[Any, ...]) -> tuple[float, ...]:
         """The numbers that the kernel takes; `values` are the scalars before the step, as NumPy scalars."""
         raise NotImplementedError(f"{type(self).__name__}.numbers")
@@ -155,9 +159,15 @@ class CountedOptimizer(Optimizer):
     def traced_numbers(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[Any, ...]:
         """The numbers of a step that is being compiled: asked for again at every run, before it changes the state."""
         host, step, scalars = modes.tracer.host, state["step"], self.scalars
+        earlier = modes.tracer.writes_to(step)  # steps of the same function before this one
+        if earlier and scalars:
+            raise NotImplementedError(
+                f"{type(self).__name__}: two steps over the same parameters in one compiled function are not implemented; "
+                "compile a function of one step"
+            )
 
         def given() -> tuple[Any, ...]:
-            count = ctypes.c_float.from_address(step.ptr).value + 1.0
+            count = ctypes.c_float.from_address(step.ptr).value + earlier + 1.0
             return group, number_of(group["lr"]), count, _values(state, scalars)
 
         numbers = [host(lambda i=i: self.numbers(*given())[i]) for i in range(len(self.numbers(*given())))]

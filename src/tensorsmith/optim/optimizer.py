@@ -16,7 +16,7 @@ from tensorsmith.ir.graph import Node
 from tensorsmith.nn.module import clear_grads
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.registry import TABLE
-from tensorsmith.tensor.modes import enable_grad, no_grad
+from tensorsmith.tensor.modes import enable_grad, modes, no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 zeros_like: Callable[[Tensor], Tensor] = TABLE["zeros_like"].function
@@ -65,6 +65,13 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters from their gradients; `closure` computes the loss anew, which is returned."""
         raise NotImplementedError(f"{type(self).__name__}.step")
+
+    def choices(self) -> tuple:
+        """What of the groups a compiled step is traced for: everything but the parameters and the rate."""
+        return tuple(
+            (name, value) for group in self.param_groups for name, value in group.items()
+            if name not in ("params", "lr", "initial_lr") and isinstance(value, bool | int | float | str | tuple | None)
+        )  # fmt: skip
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or (set_to_none=False) fill them with zeros."""
@@ -295,6 +302,8 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                             f"{hook} must return None or a tuple of (new_args, new_kwargs), but got {changed}."
                         )
                     args, kwargs = changed
+        if modes.tracer is not None:
+            modes.tracer.note_optimizer(self)
         with no_grad():
             result = step(self, *args, **kwargs)
         self._opt_called = True  # schedules warn where they step first

@@ -37,10 +37,6 @@ def _with_momentum(
     return [param - lr * (grad + momentum * buffer if nesterov else buffer), buffer]
 
 
-def _rate(group: dict[str, Any]) -> float:
-    return number_of(group["lr"])
-
-
 @functools.cache
 def _update(momentum: bool, nesterov: bool, maximize: bool, decayed: bool) -> FusedUpdate:
     if momentum:
@@ -50,12 +46,23 @@ def _update(momentum: bool, nesterov: bool, maximize: bool, decayed: bool) -> Fu
     return FusedUpdate("sgd_step", _plain, (0,), 2, maximize=maximize, decayed=decayed)
 
 
+def _kernel(group: dict[str, Any]) -> FusedUpdate:
+    """The kernel for a group's choices."""
+    has_momentum = float(group["momentum"]) != 0
+    return _update(has_momentum, bool(group["nesterov"]), bool(group["maximize"]), float(group["weight_decay"]) != 0)
+
+
+def _numbers(group: dict[str, Any]) -> tuple[float, ...]:
+    """Rate, decay and, where there are momentum buffers, how they are weighted."""
+    lr, decay, momentum = number_of(group["lr"]), float(group["weight_decay"]), float(group["momentum"])
+    return (lr, decay) if momentum == 0 else (lr, decay, momentum, momentum, 1.0 - group["dampening"])
+
+
 class SGD(Optimizer):
     """g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (at first b = g);  p = p - lr b.
 
     Nesterov: p = p - lr (g + momentum b). maximize: with -grad. Without momentum p = p - lr g.
-    All parameters are updated by one native call. A compiled step reads lr at every run; other options are as they were when
-    it was compiled. foreach and fused are accepted for PyTorch's sake.
+    All parameters are updated by one native call. A compiled step reads the options at every run. foreach and fused are accepted for PyTorch's sake.
     Source: Sutskever et al. (2013), in PyTorch's form. Raises ValueError for a hyperparameter out of range.
     """
 
@@ -78,17 +85,19 @@ class SGD(Optimizer):
         }  # fmt: skip
         super().__init__(params, defaults)
 
+    def choices(self) -> tuple:
+        """The numbers are asked for at every run; which kernel takes them is a choice."""
+        return tuple(_kernel(group) for group in self.param_groups)
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters that have a gradient."""
         loss = run_closure(closure)
         for group in self.param_groups:
-            lr, decay = number_of(group["lr"]), float(group["weight_decay"])
-            if modes.tracer is not None:  # a compiled step asks for it at every run; the rest becomes constants
-                lr = modes.tracer.host(functools.partial(_rate, group))
-            momentum, added = float(group["momentum"]), 1.0 - group["dampening"]
-            has_momentum = momentum != 0
-            update = _update(has_momentum, bool(group["nesterov"]), bool(group["maximize"]), decay != 0)
-            numbers = (lr, decay, momentum, momentum, added) if has_momentum else (lr, decay)
+            update, numbers = _kernel(group), _numbers(group)
+            has_momentum = len(numbers) > 2
+            if modes.tracer is not None:  # a compiled step asks for them at every run
+                host = modes.tracer.host
+                numbers = tuple([host(lambda i=i, group=group: _numbers(group)[i]) for i in range(len(numbers))])
             params = with_gradients(group["params"])
             columns: list[list[Tensor]] = [params, [p.state.grad for p in params]]  # type: ignore[union-attr,misc]
             if has_momentum:
@@ -96,7 +105,7 @@ class SGD(Optimizer):
                 fresh = self._make_buffers(params, states)
                 columns.append([state["momentum_buffer"] for state in states])
                 if fresh:  # b = 0 b + 1 g
-                    at_first = (lr, decay, momentum, 0.0, 1.0)
+                    at_first = (*numbers[:3], 0.0, 1.0)
                     update.on_all([[column[row] for row in fresh] for column in columns], at_first)
                     rest = [row for row in range(len(params)) if row not in set(fresh)]
                     columns = [[column[row] for row in rest] for column in columns]

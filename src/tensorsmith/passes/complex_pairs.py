@@ -56,7 +56,7 @@ def lower_pairs(graph: Graph, written: Collection[int] = ()) -> Graph | None:
 
 class _Lowering:
     def __init__(self, source: Graph, written: Collection[int]) -> None:
-        self.result = Graph()
+        self.result = source.empty()
         self.real: dict[Node, Node] = {}
         self.pairs: dict[Node, Value] = {}
         self.lowered = self.islands = 0  # steps on complex numbers that have a lowering, and that have none

@@ -256,9 +256,11 @@ class Fusion:
     """The decision for one graph: `materialised`, `groups` in execution order, `place(node)` of every buffer."""
 
     def __init__(
-        self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], library: frozenset[Fn]
-    ) -> None:
+        self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], library: frozenset[Fn],
+        fusing: bool = True,
+    ) -> None:  # fmt: skip
         self.graph = graph
+        self.fusing = fusing
         self.library = library
         self.inputs = inputs
         self.outputs = outputs
@@ -299,10 +301,13 @@ class Fusion:
                 self.materialised.add(node)
             elif base.op is not Primitive.INPUT:
                 self.materialised.add(base)
+        if not self.fusing:
+            apart = {Primitive.MAP, Primitive.CAST, Primitive.REDUCE, Primitive.RANDOM}
+            self.materialised.update(node for node in self.nodes if node.op in apart and not of_numbers(node))
         for node in self.nodes:
             if not self.is_anchor(node):
                 continue
-            root = self.epilogue(node) if node.op in (Primitive.MATMUL, Primitive.CONV) else node
+            root = self.epilogue(node) if self.fusing and node.op in (Primitive.MATMUL, Primitive.CONV) else node
             self.materialised.add(root)
             for operand in node.inputs[len(inlined_inputs(node)) :]:
                 base = base_of(operand)
@@ -433,7 +438,7 @@ class Fusion:
                 continue
             group = self.step_of(node)
             home = None
-            if group.anchor is None:  # what is joined with it changes a copy
+            if group.anchor is None and self.fusing:  # what is joined with it changes a copy
                 group = group.copy()
                 home = self.join(groups, group, made_by)
             if home is None:
@@ -538,12 +543,13 @@ CHEAP = frozenset(
 
 def fuse(
     graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided] | None = None,
-    library: frozenset[Fn] = frozenset(),
+    library: frozenset[Fn] = frozenset(), fusing: bool = True,
 ) -> Fusion:  # fmt: skip
     """Partition a graph into kernels and anchors, for inputs and outputs that lie as given (outputs: contiguous).
 
     library: scalar functions that the target has no kernel for; each such call is a step of its own.
+    fusing: off, every operation is a kernel of its own.
     """
-    fusion = Fusion(graph, inputs, outputs or {}, library)
+    fusion = Fusion(graph, inputs, outputs or {}, library, fusing)
     fusion.run()
     return fusion

@@ -1,6 +1,6 @@
 """The table of local rewrites: each looks at one node and returns a better one that means the same, or None.
 
-SAFE rewrites keep every result, NaN, infinities and signed zeros included; where a kernel only approximates (constants
+The SAFE rewrites, which are FOLD, ALGEBRA and VIEW_RULES, keep every result, NaN, infinities and signed zeros included; where a kernel only approximates (constants
 folded through an elementary function, x ** 2) they give the correctly rounded value. UNSAFE rewrites change results in
 the last bits or at special values and run only where they are asked for.
 """
@@ -25,7 +25,7 @@ class Rule:
     """A named rewrite of nodes of one primitive, or of one scalar function."""
 
     name: str
-    subject: Primitive | Fn
+    subject: Primitive | Fn | None  # None: nodes of any kind
     rewrite: Rewrite
 
 
@@ -342,10 +342,13 @@ def half_power(node: Node) -> Node | None:
 
 _VIEWS = (Primitive.RESHAPE, Primitive.PERMUTE, Primitive.EXPAND, Primitive.SLICE, Primitive.FLIP)
 
-SAFE: tuple[Rule, ...] = (
+FOLD: tuple[Rule, ...] = (
     *(Rule("fold", fn, fold) for fn in Fn),
     Rule("fold cast", Primitive.CAST, fold_cast),
     *(Rule("view of constant", op, view_of_constant) for op in _VIEWS),
+)
+
+ALGEBRA: tuple[Rule, ...] = (
     Rule("x + -0", Fn.ADD, neutral(-0.0, -0.0)),
     Rule("x + 0 of integers", Fn.ADD, neutral_of_integers),
     Rule("x - 0", Fn.SUB, neutral(None, 0.0)),
@@ -369,6 +372,9 @@ SAFE: tuple[Rule, ...] = (
     Rule("x or False", Fn.LOGICAL_OR, neutral(False, False)),
     Rule("x or True", Fn.LOGICAL_OR, absorbing(True)),
     Rule("cast of cast", Primitive.CAST, cast_of_cast),
+)
+
+VIEW_RULES: tuple[Rule, ...] = (
     *(Rule("same shape", op, same_shape) for op in (Primitive.RESHAPE, Primitive.EXPAND, Primitive.SLICE)),
     Rule("reshape of reshape", Primitive.RESHAPE, reshape_of_reshape),
     Rule("permute less", Primitive.PERMUTE, permute_less),
@@ -382,6 +388,8 @@ SAFE: tuple[Rule, ...] = (
     Rule("reduce one element", Primitive.REDUCE, over_one_element),
     Rule("scan one element", Primitive.SCAN, over_one_element),
 )
+
+SAFE = (*FOLD, *ALGEBRA, *VIEW_RULES)
 
 UNSAFE: tuple[Rule, ...] = (
     Rule("x + 0", Fn.ADD, neutral_zero),

@@ -19,15 +19,27 @@ import numpy as np
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, as_complex, as_real, extent
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
-from tensorsmith.kernels.assemble import Kernel
+from tensorsmith.kernels.assemble import Kernel, assemble_copy
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer, fuse
 from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.runtime import profiler
+from tensorsmith.runtime.arena import Arena, Part
+from tensorsmith.runtime.checked_steps import in_safe_order, index_check, separate_updates
 from tensorsmith.runtime.complex_steps import numpy_step
-from tensorsmith.runtime.steps import ANCHOR_STEPS, LONG_WORK, KernelStep, PythonStep, Request, Step, fused_step
+from tensorsmith.runtime.steps import (
+    ANCHOR_STEPS,
+    LONG_WORK,
+    KernelStep,
+    PythonStep,
+    Request,
+    Step,
+    array_at,
+    fused_step,
+    kernel_request,
+)
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
@@ -43,6 +55,33 @@ class Output:
     dtype: Any
     input: int | None
     buffer: int = -1  # number among the new buffers
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Bytes of a plan beside its inputs, and what was saved."""
+
+    temporaries: int  # the block that holds all temporaries, which the allocator hands out again at every run
+    bound: int  # what temporaries are alive at the fullest step: no placement needs less
+    without_reuse: int  # all temporaries side by side
+    results: int  # new tensors
+    kept: int  # from run to run
+    in_place: int  # updates written straight over the old value
+    at_the_end: int  # updates kept apart until nothing can fail any more
+    reused: int  # results of kernels in the memory of an operand
+
+    @property
+    def peak(self) -> int:
+        """Bytes that a run needs beside its arguments and what the function captures."""
+        return self.temporaries + self.results + self.kept
+
+    def __str__(self) -> str:
+        share = f"{self.temporaries / self.bound:.2f} of the bound of {self.bound:,}" if self.bound else "none needed"
+        return (
+            f"temporaries {self.temporaries:,} bytes ({share}; {self.without_reuse:,} side by side), results {self.results:,}, "
+            f"kept {self.kept:,}\nupdates in place {self.in_place}, at the end {self.at_the_end}; "
+            f"results in the memory of an operand {self.reused}"
+        )
 
 
 @dataclass
@@ -62,6 +101,7 @@ class Plan:
     native_first: list[int] = field(default_factory=list)
     name: str = ""  # of the operation it belongs to, for the profiler
     kept: Kept | None = None  # what steps keep from run to run
+    memory: MemoryReport | None = None
     complex_params: frozenset[int] = frozenset()  # arguments that are complex run-time scalars, of two words each
 
     def number_words(self, operands: Sequence[Any]) -> list[Any]:
@@ -154,19 +194,21 @@ class _Builder:
     """Places buffers and collects steps."""
 
     def __init__(
-        self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], updates: Mapping[Node, Node]
-    ) -> None:
+        self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], updates: Mapping[Node, Node],
+        left_out: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self.graph = graph
+        self.left_out = left_out
         self.updates = updates
         self.written_over: dict[Node, Node] = {}
         from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
 
-        self.fusion: Fusion = fuse(graph, inputs, outputs, LIBRARY_CALLS)
+        self.fusion: Fusion = fuse(graph, inputs, outputs, LIBRARY_CALLS, "fusion" not in left_out)
         self.steps: list[Step] = []
         self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"]]
         self.params = [n for n in graph.inputs if n.attrs["param"]]
         places = self.fusion.output_places()
-        self.new = list(dict.fromkeys(node for node, _ in places if node.op is not Primitive.INPUT))
+        self.new = list(dict.fromkeys(n for n, _ in places if n.op is not Primitive.INPUT and n not in updates))
         self.word_of: dict[Node, int] = {}
         words = 0
         for node in self.tensor_inputs + self.new + self.params:
@@ -174,38 +216,58 @@ class _Builder:
             words += 2 if node.dtype.is_complex and node.attrs.get("param") else 1
         self.position = {node: i for i, node in enumerate(self.new)}
         self.workspace_word = words
-        self.offset_of: dict[Node, int] = {}
+        self.arena = Arena("reuse" not in left_out)
+        self.part_of: dict[Node, Part] = {}
+        self.last_use: dict[Node, int] = {}
+        self.last_failing = -1
+        self.taken_over: list[Part] = []
+        self.reused = 0  # results that lie in the memory of a temporary
         self.kept_at: dict[Node, int] = {}
         self.kept_bytes = 0
-        self.scratch: dict[int, tuple[int, int]] = {}
 
     def build(self) -> Plan:
-        groups = self.fusion.groups
-        last_use: dict[Node, int] = {}
+        groups, front, checks, self.last_failing = in_safe_order(self.fusion, self.updates)
         for number, group in enumerate(groups):
             for node in (*group.leaves, *group.roots):
-                last_use[node] = number
-        temporaries = _Temporaries()
+                self.last_use[node] = number
+        shown = {base for base, _ in self.fusion.output_places()}
+        placed: list[tuple[Request, Part | None]] = []
+
+        def place(request: Request, number: int) -> None:
+            scratch = None
+            if request.scratch_bytes:
+                scratch = self.arena.take(request.scratch_bytes, number)
+                self.arena.give(scratch, number)
+            placed.append((request, scratch))
+
         for number, group in enumerate(groups):
+            if number == front:
+                for anchor in checks:
+                    place(index_check(self.fusion, anchor), number)
+            made = [] if all(node.numel == 0 for node in group.roots) else requests_of(self.fusion, group)
+            if group.anchor is None and made:
+                self.write_over_inputs(number, made[0].kernel, shown)
+                self.write_over_temporaries(number, made[0].kernel)
             for node in group.roots:
                 if node.attrs.get("kept"):
                     self.keep(node)
-                elif node not in self.word_of:
-                    self.offset_of[node] = temporaries.take(node.numel * node.dtype.itemsize)
-            if all(node.numel == 0 for node in group.roots):
-                continue  # nothing to compute
-            made = requests_of(self.fusion, group)
-            if self.updates and group.anchor is None:
-                self.write_over_inputs(number, made[0].kernel)
+                elif node not in self.word_of and node not in self.part_of:
+                    size = extent(self.fusion.place(node)) * node.dtype.itemsize
+                    self.part_of[node] = self.arena.take(size, number)
             for request in made:
-                scratch = temporaries.take(request.scratch_bytes) if request.scratch_bytes else 0
-                sources = [self.source(word, offset, scratch) for word, offset in request.words]
-                self.steps.append(request.step(sources))
-                if request.scratch_bytes:
-                    temporaries.give(scratch)
-            for node, last in last_use.items():
-                if last == number and node in self.offset_of:
-                    temporaries.give(self.offset_of[node])
+                place(request, number)
+        end = len(groups)
+        for root, target in self.updates.items():
+            if root not in self.written_over and root.numel:
+                self.last_use[root] = end
+                place(self.commit(root, target), end)
+        for node, part in self.part_of.items():
+            part.last = max(part.last, self.last_use[node])
+        self.arena.solve(end)
+        for request, scratch in placed:
+            sources = [self.source(word, offset, scratch) for word, offset in request.words]
+            self.steps.append(request.step(sources))
+        new_bytes = [extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new]
         plan = Plan(
             graph=self.graph,
             places=[self.fusion.inputs.get(n) for n in self.graph.inputs],
@@ -215,15 +277,30 @@ class _Builder:
                 self.output(node, base, seen)
                 for node, (base, seen) in zip(self.graph.outputs, self.fusion.output_places())
             ],
-            new_bytes=[extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new],
-            workspace_bytes=temporaries.peak,
+            new_bytes=new_bytes,
+            workspace_bytes=self.arena.peak,
             steps=self.steps,
             kept=Kept(self.kept_bytes) if self.kept_bytes else None,
             complex_params=frozenset(n.attrs["number"] for n in self.params if n.dtype.is_complex),
+            memory=MemoryReport(
+                self.arena.peak, self.arena.bound, self.arena.total, sum(new_bytes), self.kept_bytes, len(self.written_over),
+                len(self.updates) - len(self.written_over), self.reused,
+            ),
         )  # fmt: skip
-        assert temporaries.peak or not self.kept_bytes, "what reads kept values has a workspace"
-        _link(plan, self.workspace_word + (1 if temporaries.peak else 0) + (1 if self.kept_bytes else 0))
+        assert self.arena.peak or not self.kept_bytes, "what reads kept values has a workspace"
+        _link(plan, self.workspace_word + (1 if self.arena.peak else 0) + (1 if self.kept_bytes else 0))
         return plan
+
+    def commit(self, root: Node, target: Node) -> Request:
+        """The step that writes a new value, kept apart until now, over the input it replaces."""
+        if root.dtype.is_complex:
+            seen, where = self.fusion.place(root), self.fusion.place(target)
+
+            def call(addresses: Sequence[Any]) -> None:
+                array_at(addresses[1], where, root.dtype)[...] = array_at(addresses[0], seen, root.dtype)
+
+            return Request([(root, 0), (target, 0)], lambda sources: PythonStep("copy", sources, call))
+        return kernel_request(assemble_copy(self.fusion, root, Group([target]), self.fusion.place(target)))
 
     def keep(self, node: Node) -> None:
         """Give the weights of a convolution memory that lasts from run to run."""
@@ -233,46 +310,67 @@ class _Builder:
         needed = kept_bytes(node.attrs["outputs"], node.shape[1], node.shape[2], node.dtype.itemsize)
         self.kept_bytes += -(-needed // _ALIGN) * _ALIGN
 
-    def write_over_inputs(self, number: int, kernel: Kernel) -> None:
+    def write_over_inputs(self, number: int, kernel: Kernel, shown: Collection[Node]) -> None:
         """Let results that replace an input be written straight over it, where nobody reads the old value after that.
 
-        Safe where no later step and no output reads the input, and this kernel reads it only at the point it writes.
+        Safe where no later step may raise, no later step and no output reads the input, and this kernel reads it only at the
+        point it writes.
         """
         spec = kernel.spec
+        if number <= self.last_failing or "in-place" in self.left_out or spec.reduce_axis is not None:
+            return
         for (root, offset), store in zip(kernel.writes, spec.stores):
             target = self.updates.get(root)
-            if target is None or spec.reduce_axis is not None or target in frozenset(self.written_over.values()):
+            if target is None or self.last_use.get(target, -1) > number or target in shown:
                 continue
             reads = [(o.strides, r.offset) for o, r in zip(spec.inputs, kernel.reads) if r.node is target]
             if any(read != (store.operand.strides, offset) for read in reads):
                 continue
-            if any(target in group.leaves for group in self.fusion.groups[number + 1 :]):
-                continue
-            if any(base is target for base, _ in self.fusion.output_places()):
-                continue
             self.written_over[root] = target
             self.word_of[root] = self.word_of[target]
 
-    def source(self, node: Node | None, offset: int, scratch: int) -> tuple[int, int]:
+    def write_over_temporaries(self, number: int, kernel: Kernel) -> None:
+        """Let a result take the memory of a temporary that this kernel is the last to read, at the point it writes."""
+        spec = kernel.spec
+        if spec.reduce_axis is not None or "reuse" in self.left_out:
+            return
+        for (root, offset), store in zip(kernel.writes, spec.stores):
+            if root in self.word_of or root in self.part_of or root.attrs.get("kept"):
+                continue
+            for operand, read in zip(spec.inputs, kernel.reads):
+                part = self.part_of.get(read.node)
+                if part is None or self.last_use[read.node] != number or part in self.taken_over:
+                    continue
+                fits = read.node.numel == root.numel and read.node.dtype.itemsize == root.dtype.itemsize
+                fits = fits and extent(self.fusion.place(read.node)) == extent(self.fusion.place(root))
+                same = [(o.strides, r.offset) for o, r in zip(spec.inputs, kernel.reads) if r.node is read.node]
+                if fits and all(place == (store.operand.strides, offset) for place in same):
+                    self.part_of[root] = part
+                    self.taken_over.append(part)
+                    self.reused += 1
+                    break
+        self.taken_over.clear()
+
+    def source(self, node: Node | None, offset: int, scratch: Part | None) -> tuple[int, int]:
         """Word number and byte offset of a buffer; None stands for the scratch space of the step.
 
         The words of a run-time scalar are counted from its first by `offset`.
         """
         if node is None:
-            return self.workspace_word, scratch + offset
+            return self.workspace_word, (scratch.offset if scratch is not None else 0) + offset
         if node.attrs.get("param"):
             return self.word_of[node] + offset, 0
         if node in self.word_of:
             return self.word_of[node], offset
         if node in self.kept_at:
             return self.workspace_word + 1, self.kept_at[node] + offset
-        return self.workspace_word, self.offset_of[node] + offset
+        return self.workspace_word, self.part_of[node].offset + offset
 
     def output(self, node: Node, base: Node, seen: Strided) -> Output:
         if base.op is Primitive.INPUT:
             return Output(seen, node.dtype, base.attrs["number"])
-        if base in self.written_over:
-            return Output(seen, node.dtype, self.written_over[base].attrs["number"], self.position[base])
+        if base in self.updates:
+            return Output(seen, node.dtype, self.updates[base].attrs["number"])
         return Output(seen, node.dtype, None, self.position[base])
 
 
@@ -294,28 +392,6 @@ class Kept:
             yield -(-block.ctypes.data // _ALIGN) * _ALIGN
         finally:
             self._idle.append(block)
-
-
-class _Temporaries:
-    """First-fit placement of temporaries in one block, by liveness."""
-
-    def __init__(self) -> None:
-        self.used: dict[int, int] = {}
-        self.peak = 0
-
-    def take(self, nbytes: int) -> int:
-        size = max((nbytes + _ALIGN - 1) & -_ALIGN, _ALIGN) + _ALIGN  # a gap, so that whole vectors may be read at the end
-        start = 0
-        for offset in sorted(self.used):
-            if offset - start >= size:
-                break
-            start = max(start, offset + self.used[offset])
-        self.used[start] = size
-        self.peak = max(self.peak, start + size)
-        return start
-
-    def give(self, offset: int) -> None:
-        del self.used[offset]
 
 
 def _link(plan: Plan, words: int) -> None:
@@ -343,38 +419,39 @@ def _link(plan: Plan, words: int) -> None:
 
 def build_plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided] | None = None,
-    updates: Mapping[int, int] | None = None, lasting: Collection[int] = (),
+    updates: Mapping[int, int] | None = None, lasting: Collection[int] = (), left_out: Collection[str] = (),
 ) -> Plan:  # fmt: skip
     """The plan of a graph whose tensor inputs lie as given (None for run-time scalars).
 
     outputs: strides that output number k must be written with; the others are the plan's choice (contiguous, or a view).
-    updates: output k replaces input updates[k]: it is written over it where that is safe (its Output then names the input).
+    updates: output k replaces input updates[k], which its Output then names; where a run raises, no input is replaced.
     lasting: inputs that seldom change from run to run, of which the plan may keep what it made.
+    left_out: what planning does without: "fusion", "in-place", "reuse" (`passes/manager.py`).
     """
     lowered = lower_pairs(graph, outputs or ())
     if lowered is not None:
-        return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates or {})
-    return _plan(graph, inputs, outputs or {}, updates or {}, lasting)
+        return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates or {}, left_out)
+    return _plan(graph, inputs, outputs or {}, updates or {}, lasting, left_out)
 
 
 def _plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int],
-    lasting: Collection[int] = (),
+    lasting: Collection[int] = (), left_out: Collection[str] = (),
 ) -> Plan:  # fmt: skip
-    graph = prepare_reductions(split_products(lower_convolutions(graph, lasting)))
+    graph = separate_updates(prepare_reductions(split_products(lower_convolutions(graph, lasting))), updates)
     while True:
         placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
         required = {graph.outputs[k]: seen for k, seen in outputs.items()}
         replaced = {graph.outputs[k]: graph.inputs[i] for k, i in updates.items()}
         try:
-            return _Builder(graph, placed, required, replaced).build()
+            return _Builder(graph, placed, required, replaced, left_out).build()
         except NeedsBuffer as need:  # a step cannot read an operand as it lies
             graph = _with_copy(graph, need.node)
 
 
 def _plan_of_pairs(
     graph: Graph, lowered: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided],
-    updates: Mapping[int, int],
+    updates: Mapping[int, int], left_out: Collection[str] = (),
 ) -> Plan:  # fmt: skip
     """The plan of a complex graph through the same graph on pairs; inputs are counted, and outputs are complex, as before."""
     is_complex = [node.dtype.is_complex for node in graph.outputs]
@@ -387,7 +464,7 @@ def _plan_of_pairs(
     required = {k: as_real(seen) if is_complex[k] else seen for k, seen in outputs.items()}
     replaced = {k: number_of.index(i) for k, i in updates.items()}
     while True:
-        plan = _plan(lowered, places, required, replaced)
+        plan = _plan(lowered, places, required, replaced, left_out=left_out)
         seen = [as_complex(o.strided) if pairs else o.strided for pairs, o in zip(is_complex, plan.outputs)]
         apart = [k for k, place in enumerate(seen) if place is None]
         if not apart:
@@ -410,7 +487,7 @@ def _plan_of_pairs(
 
 def _with_copy(graph: Graph, node: Node) -> Graph:
     """The same graph with a copy of one value: every reader reads a contiguous new buffer instead."""
-    copied = Graph()
+    copied = graph.empty()
     arguments = [copied.input(n.shape, n.dtype, n.attrs["param"]) for n in graph.inputs]
     mapping: dict[Node, Node] = {}
     for old in graph.live_nodes():

@@ -307,7 +307,7 @@ def array_at(address: int, seen: Strided, dtype: Any) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(flat, seen.shape, [s * itemsize for s in seen.strides])
 
 
-def _index_error(name: str, index: Strided, dtype: Any, size: int, of_pairs: bool) -> Callable[[int, Sequence[int]], Exception]:
+def index_error(name: str, index: Strided, dtype: Any, size: int, of_pairs: bool) -> Callable[[int, Sequence[int]], Exception]:
     """The IndexError of a gather or scatter: which index, where it stands, what is allowed."""
 
     def error(code: int, addresses: Sequence[int]) -> Exception:
@@ -362,7 +362,7 @@ def _indexing(fusion: Fusion, group: Group) -> list[Request]:
     ]
     flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
-    error = _index_error(root.op.value, index._replace(offset=0), index_node.dtype, size, root.attrs.get("of_pairs", False))
+    error = index_error(root.op.value, index._replace(offset=0), index_node.dtype, size, root.attrs.get("of_pairs", False))
 
     def step_of(sources: list[tuple[int, int]]) -> Step:
         return KernelStep(root.op.value, recipe, sources, lowered.bytes_moved, lowered.flops, error, lowered)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.optim.optimizer import Optimizer, number_of
-from tensorsmith.tensor.modes import no_grad
+from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.tensor import Tensor
 
 Factor = Callable[[int], float]
@@ -26,6 +27,44 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
 def rates_of(optimizer: Optimizer) -> list[float]:
     """The groups' rates now."""
     return [number_of(group["lr"]) for group in optimizer.param_groups]
+
+
+def step_of_schedule(step: Callable[..., None]) -> Callable[..., None]:
+    """`step` of a schedule, which a compiled function takes at every run, not only while it is traced."""
+
+    @functools.wraps(step)
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> None:
+        tracer = modes.tracer
+        if tracer is None:
+            step(self, *args, **kwargs)
+            return
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Tensor):  # a measured quantity
+                tracer.refuse(value, f"{type(self).__name__}.step()")
+        tracer.effect(lambda: step(self, *args, **kwargs), lambda: keep_schedule(self))
+
+    return stepped
+
+
+def keep_schedule(schedule: Any) -> Callable[[], None]:
+    """Remember a schedule, the schedules inside and their optimisers' options; what is returned puts them back."""
+    inner = [keep_schedule(each) for each in getattr(schedule, "_schedulers", ())]
+    groups = schedule.optimizer.param_groups
+    attributes, options = dict(schedule.__dict__), [dict(group) for group in groups]
+    rates = [number_of(group["lr"]) for group in groups]
+
+    def put_back() -> None:
+        schedule.__dict__.clear()
+        schedule.__dict__.update(attributes)
+        for group, before, rate in zip(groups, options, rates):
+            group.clear()
+            group.update(before)
+            if isinstance(group["lr"], Tensor):
+                set_rate(group, rate)
+        for each in inner:
+            each()
+
+    return put_back
 
 
 def one_per_group(name: str, optimizer: Optimizer, value: Any) -> list[float]:
@@ -55,6 +94,11 @@ class LRScheduler:
 
     hidden: tuple[str, ...] = ("optimizer",)  # attributes that are not part of the state
     _is_initial = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = step_of_schedule(cls.__dict__["step"])  # type: ignore[method-assign]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         check_optimizer(optimizer)
@@ -93,6 +137,7 @@ class LRScheduler:
         """The rates that were set last."""
         return self._last_lr
 
+    @step_of_schedule
     def step(self, epoch: int | None = None) -> None:
         """The next epoch; a number (deprecated, as in PyTorch) goes to that epoch."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
@@ -100,14 +145,14 @@ class LRScheduler:
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value of the learning rate "
                 "schedule is skipped. Call `optimizer.step()` first.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         self._step_count += 1
         if epoch is not None:
             warnings.warn(
                 "The epoch parameter in `scheduler.step()` is deprecated: call `scheduler.step()` after every epoch.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         self._update_lr(epoch)
 

@@ -69,7 +69,7 @@ class ReduceLROnPlateau(LRScheduler):
         value = number_of(metrics)
         if epoch is not None:
             warnings.warn(
-                "The epoch parameter in `scheduler.step()` is deprecated: leave it out.", UserWarning, stacklevel=2
+                "The epoch parameter in `scheduler.step()` is deprecated: leave it out.", UserWarning, stacklevel=3
             )
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(value, self.best):
