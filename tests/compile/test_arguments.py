@@ -78,7 +78,7 @@ def test_two_matrices_of_one_tensor():
 def test_an_argument_that_the_function_also_captures():
     w = ts.ones(3)
     compiled = ts.compile(lambda x: w.add_(x) + x)
-    for k in range(2):
+    for _ in range(2):
         w.fill_(1.0)
         assert compiled(w).tolist() == [4.0] * 3 and w.tolist() == [2.0] * 3
     assert compiled(ts.ones(3)).tolist() == [4.0] * 3 and w.tolist() == [3.0] * 3

@@ -67,7 +67,7 @@ class Guards:
             if not isinstance(function, type | types.BuiltinFunctionType):
                 self.watch(type(function).__name__, function)
                 if _is_users(function):
-                    self.watch_function(getattr(type(function), "__call__", None))
+                    self.watch_function(type(function).__dict__.get("__call__"))
             return
         if id(function) in self.seen or function.__module__.partition(".")[0] == "tensorsmith":
             return

@@ -62,7 +62,8 @@ class SGD(Optimizer):
     """g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (at first b = g);  p = p - lr b.
 
     Nesterov: p = p - lr (g + momentum b). maximize: with -grad. Without momentum p = p - lr g.
-    All parameters are updated by one native call. A compiled step reads the options at every run. foreach and fused are accepted for PyTorch's sake.
+    All parameters are updated by one native call. A compiled step reads the options at every run. foreach and fused are
+    accepted for PyTorch's sake.
     Source: Sutskever et al. (2013), in PyTorch's form. Raises ValueError for a hyperparameter out of range.
     """
 

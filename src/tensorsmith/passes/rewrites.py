@@ -1,8 +1,8 @@
 """The table of local rewrites: each looks at one node and returns a better one that means the same, or None.
 
-The SAFE rewrites, which are FOLD, ALGEBRA and VIEW_RULES, keep every result, NaN, infinities and signed zeros included; where a kernel only approximates (constants
-folded through an elementary function, x ** 2) they give the correctly rounded value. UNSAFE rewrites change results in
-the last bits or at special values and run only where they are asked for.
+The SAFE rewrites (FOLD, ALGEBRA, VIEW_RULES) keep every result, NaN, infinities and signed zeros included; where a kernel
+only approximates (constants folded through an elementary function, x ** 2) they give the correctly rounded value. UNSAFE
+rewrites change results in the last bits or at special values and run only where they are asked for.
 """
 
 from __future__ import annotations

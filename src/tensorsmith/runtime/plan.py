@@ -337,7 +337,7 @@ class _Builder:
         for (root, offset), store in zip(kernel.writes, spec.stores):
             if root in self.word_of or root in self.part_of or root.attrs.get("kept"):
                 continue
-            for operand, read in zip(spec.inputs, kernel.reads):
+            for read in kernel.reads:
                 part = self.part_of.get(read.node)
                 if part is None or self.last_use[read.node] != number or part in self.taken_over:
                     continue
