@@ -72,8 +72,15 @@ def of_input(space: Sequence[int], grad: Node, w: Node, attrs: dict[str, Any]) -
 
 
 def of_weight(kernel: Sequence[int], grad: Node, x: Node, attrs: dict[str, Any]) -> Node:
-    """The transpose in w, whose kernels have extents `kernel`: x, with its batch as channels, convolved with the gradient."""
+    """The transpose in w, whose kernels have extents `kernel`: x, with its batch as channels, convolved with the gradient.
+
+    Where x has zeros between its elements and there is no stride, the two change places, and the result is turned.
+    """
     groups = attrs["groups"]
+    if set(attrs["stride"]) == {1} and set(attrs["step"]) != {1}:
+        low = tuple((k - 1) * spaced - before for k, spaced, before in zip(kernel, attrs["dilation"], attrs["low"]))
+        attrs = {**attrs, "stride": attrs["step"], "step": attrs["stride"], "low": low}
+        return turned(of_weight(kernel, x, grad, attrs), groups)
     batch, channels, *space = x.shape
     each = [*zip(space, grad.shape[2:], kernel, attrs["stride"], attrs["low"], attrs["dilation"], attrs["step"])]
     high = [

@@ -19,14 +19,16 @@ from collections.abc import Collection
 
 from tensorsmith.ir import build
 from tensorsmith.ir.convolution import convolution, windows
-from tensorsmith.ir.graph import Graph, Node, Primitive, rewritten
+from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, rewritten
 from tensorsmith.passes.winograd import transformed_weight, winograd_outputs
 
 FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
 FEWEST_POSITIONS = 16  # of a result, from which vectors of positions are filled
 MOST_TAPS = 1024
-LEAST_DEPTH = 1024  # positions and images that a weight is summed over, from which slabs beat one product
-LEAST_SINGLE_DEPTH = 64  # the same where a group has one output channel, which as products are rows times columns
+# Positions and images that a weight is summed over, from which slabs beat one product, by output channels of a group.
+LEAST_DEPTH = {1: 16, 64: 128}
+LEAST_DEPTH_OF_MANY = 1024
+LEAST_WEIGHT = 1 << 10  # elements of a weight that is worth a copy of its own kind
 LARGEST = 1 << 24  # elements of a copy
 
 
@@ -54,7 +56,7 @@ def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = ()) -> Nod
         outputs = winograd_outputs(node, kept)
         if outputs:
             return x.graph.add(Primitive.CONV, (x, transformed_weight(w, outputs, kept)), winograd=outputs, **attrs)
-        return x.graph.add(Primitive.CONV, (x, w), **attrs)
+        return x.graph.add(Primitive.CONV, (x, w if is_weight_gradient(node) else contiguous_weight(w)), **attrs)
     copied = x.shape[1] * math.prod(w.shape[2:]) * math.prod(node.shape[2:])  # per example
     at_once = max(1, LARGEST // copied)
     if at_once >= x.shape[0]:
@@ -62,6 +64,13 @@ def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = ()) -> Nod
     starts = range(0, x.shape[0], at_once)
     parts = [build.slice_(x, 0, start, min(at_once, x.shape[0] - start)) for start in starts]
     return build.concat([as_product(node, part, w) for part in parts], 0)
+
+
+def contiguous_weight(w: Node) -> Node:
+    """Weights that are seen turned or in part, copied by a kernel of their own, because the convolution reads them in a row."""
+    if w.op not in VIEWS or w.numel < LEAST_WEIGHT:
+        return w
+    return w.graph.add(Primitive.LIBRARY, (w,), name="conv_weight", shape=w.shape, dtype=w.dtype)
 
 
 def interleaved(node: Node, x: Node, w: Node) -> Node:
@@ -102,7 +111,7 @@ def _of_remainder(node: Node, x: Node, w: Node, count: list[int], remainders: tu
         low.append((before - r - meets[0] * spaced) // step)
         dilation.append(spaced // common)
         high.append(m + (len(meets) - 1) * dilation[-1] - n - low[-1])
-    ones = (1,) * len(count)
+    ones, w = (1,) * len(count), contiguous_weight(w)
     found = convolution(x, w, ones, low, high, dilation, ones, attrs["groups"])
     return _lowered(found, x, w)
 
@@ -126,9 +135,9 @@ def is_weight_gradient(node: Node) -> bool:
     if "winograd" in node.attrs:
         return False
     kernel, space = math.prod(node.inputs[1].shape[2:]), math.prod(node.shape[2:])
-    single = node.inputs[1].shape[0] == node.attrs["groups"]
-    deep = kernel * node.inputs[1].shape[1] >= (LEAST_SINGLE_DEPTH if single else LEAST_DEPTH)
-    return deep and 1 < space < kernel and set(node.attrs["step"]) == {1}
+    outer = node.inputs[1].shape[0] // node.attrs["groups"]
+    least = next((depth for most, depth in LEAST_DEPTH.items() if outer <= most), LEAST_DEPTH_OF_MANY)
+    return kernel * node.inputs[1].shape[1] >= least and 1 < space < kernel and set(node.attrs["step"]) == {1}
 
 
 def as_product(node: Node, x: Node, w: Node) -> Node:

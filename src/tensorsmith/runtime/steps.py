@@ -243,6 +243,23 @@ def _winograd_weight(fusion: Fusion, group: Group) -> list[Request]:
     return [Request(words, step)]
 
 
+def _conv_weight(fusion: Fusion, group: Group) -> list[Request]:
+    """The weights of a convolution, contiguous."""
+    from tensorsmith.targets.cpu.conv_weight import plan_conv_weight
+
+    root = group.roots[0]
+    node, w = fusion.locate(root.inputs[0])
+    size, name = root.dtype.itemsize, "conv_weight"
+    kernel = plan_conv_weight(root.dtype, w.shape, w.strides)
+    words: list[tuple[Node | None, int]] = [(node, w.offset * size), (root, fusion.place(root).offset * size)]
+    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, 0)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(name, recipe, sources, 2 * size * root.numel, 0, no_error(name), kernel)
+
+    return [Request(words, step)]
+
+
 def _conv_dot(anchor: Node, *places: tuple[Node, Strided]) -> Request:
     """A convolution whose kernels are larger than its results."""
     from tensorsmith.targets.cpu.conv_dot_plan import dot_problem, plan_dot
@@ -444,7 +461,9 @@ def _search(fusion: Fusion, group: Group) -> list[Request]:
     return [Request(words, step)]
 
 
-LIBRARY_KERNELS: dict[str, Callable[[Fusion, Group], list[Request]]] = {"argsort": _ranks, "searchsorted": _search}
+LIBRARY_KERNELS: dict[str, Callable[[Fusion, Group], list[Request]]] = {
+    "argsort": _ranks, "searchsorted": _search, "conv_weight": _conv_weight, "winograd_weight": _winograd_weight,
+}  # fmt: skip
 
 
 def _library_or_kernel(fusion: Fusion, group: Group) -> list[Request]:
@@ -459,8 +478,6 @@ def _library(fusion: Fusion, group: Group) -> list[Request]:
     from tensorsmith.targets.reference.representation import rounded, widen
 
     root = group.roots[0]
-    if root.attrs.get("name") == "winograd_weight":
-        return _winograd_weight(fusion, group)
     as_they_are = root.op in (Primitive.TAKE, Primitive.GATHER) or root.attrs.get("reduce") == "set"
     as_they_are = as_they_are or root.attrs.get("name") in EXACT
     compute = PRIMITIVES[root.op]
