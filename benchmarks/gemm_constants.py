@@ -44,7 +44,7 @@ def constant_text(kernel: MatmulKernel, dtype: DType) -> str:
     pieces = kernels(dtype, machine())
     names = {address: name for piece in kernel.pieces for name, address in piece.addresses.items()}
     values = {w: f"ptrtoint (ptr @{names[v]} to i64)" if w in _CALLED and v else str(v) for w, v in words.items()}
-    if words["K"] % words["k_block"] or words["N"] % pieces.panel or words["part_columns"] % pieces.panel:
+    if words["K"] % words["k_block"] or words["N"] % pieces.panel:
         raise ValueError("only whole blocks and panels have constant depths and widths")
     computed, packs = pieces.compute_size, words["pack_all"]
     tile = {
@@ -59,7 +59,7 @@ def constant_text(kernel: MatmulKernel, dtype: DType) -> str:
         body = "\n".join(line for line in lines if not line.startswith("declare"))
         if any(f.name == "blocks" for f in piece.functions):
             loops, entries = body.split("\n}\n", 1)
-            for i, word in enumerate(WORDS):  # read by two lines: the word's address, then its value
+            for i, word in enumerate(WORDS[:-1]):  # all but the count of shares are read by two lines: the word's address, then its value
                 found = re.search(rf"  (%t\d+) = getelementptr i8, ptr %words, i64 {8 * i}\n", loops) if i else None
                 place = found[1] if found else "%words"
                 read = re.search(rf"  (%t\d+) = load i64, ptr {place}, align 8\n", loops)

@@ -46,8 +46,10 @@ def execute(kernel: MatmulKernel, a, b, c, bias=None, reverse: bool = False) -> 
     words += [0, *kernel.constants]
     block = (ctypes.c_int64 * len(words))(*words)
     entry = _ENTRY(kernel.function_address)
-    order = range(kernel.chunks)
-    for chunk in reversed(order) if reverse else order:
+    order = list(range(kernel.chunks))
+    if reverse:
+        order[kernel.leading :] = reversed(order[kernel.leading :])
+    for chunk in order:
         entry(ctypes.addressof(block), chunk, kernel.chunks, 0)
     assert (workspace[start + kernel.workspace_bytes :] == 0xFF).all(), "wrote past the workspace"
 
@@ -342,6 +344,7 @@ def test_through_the_launcher_on_any_number_of_threads(threads):
             serial, c = multiply(a, b), np.full((1, M, N), np.nan, np.float32)
             kernel = plan_matmul(dtypes.float32, 1, M, N, K, _strides(a), _strides(b), _strides(c))
             assert kernel.chunks > 1
+            assert (kernel.leading > 0) == (M == 300), "several parts of rows share one packing of B"
             workspace = np.empty(kernel.workspace_bytes + 64, np.uint8)
             given = {
                 "A": _address(a),

@@ -20,15 +20,21 @@ from dataclasses import dataclass, field
 from tensorsmith.core.dtypes import DType
 from tensorsmith.targets.cpu import gemm_dot, gemm_epilogue, gemm_stream
 from tensorsmith.targets.cpu.build import format_lines
-from tensorsmith.targets.cpu.gemm_blocks import WORDS
+from tensorsmith.targets.cpu.gemm_blocks import PACKED, WORDS
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece, entry_name, kernels
 from tensorsmith.targets.cpu.gemm_pack import left_bytes
+from tensorsmith.targets.cpu.gemm_tile import CONSECUTIVE, PACKED as PACKED_LEFT, STRIDED
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
+from tensorsmith.targets.cpu.pool import native_pool
 
 _K_BLOCK_BYTES = 2048  # depth of a block: sums of blocks are added up, so that long sums round little
 _ROW_BLOCK_TILES = 24
 _ROW_BLOCK_SHARE = 0.625  # of the second-level cache: packed rows of A stay there
 _COLUMN_BLOCK_BYTES = 8 << 20  # packed panels of B stay in the last-level cache
+_ONE_USE_BYTES = 128 << 10  # panels that are packed together where one block of rows uses them
+_SHARED_BYTES = 16 << 20  # a B up to which it is packed as a whole, once for all chunks,
+_SHARE_BYTES = 128 << 10  # in shares of at least this much of B
+_SKEW = 320  # bytes between packed panels, which would share cache sets where their sizes are powers of two
 _CHUNK_FLOPS = 4e6  # about 40 us of work: below that a second thread gains nothing
 _CHUNK_BYTES = 1 << 20  # the same for kernels that only read memory
 _STREAM_BYTES = 256 << 10  # a B that leaves the first-level cache is read in the order it lies in memory
@@ -52,6 +58,7 @@ class MatmulKernel:
     launch_order: names of the launch words: A, B, C (or B, A, C), then bias and workspace where the kernel takes them
     workspace_bytes: size of the temporary whose address is the workspace word (0 without one); alignment 64
     flops: 2 * batch * M * N * K
+    leading: how many of the chunks, the first ones, others wait for; those may run in any order after them
     """
 
     function_address: int
@@ -62,6 +69,7 @@ class MatmulKernel:
     flops: int
     method: str
     pieces: tuple[Piece, ...] = field(repr=False, default=())
+    leading: int = 0
 
     @property
     def loops(self) -> str:
@@ -253,6 +261,7 @@ def _plan_blocks(
     packs = pack_all or ragged
     transposed_a = p.a_row == 1 and p.a_k != 1
     packs_left = pieces.converts or _pack_a(p, pieces, transposed_a)
+    left = PACKED_LEFT if packs_left else CONSECUTIVE if p.a_k == 1 else STRIDED
 
     # Half types accumulate in registers over the whole of K, since C cannot hold partial sums.
     depth = K if pieces.converts else _K_BLOCK_BYTES // computed
@@ -261,23 +270,29 @@ def _plan_blocks(
     block_bytes = int(_ROW_BLOCK_SHARE * pieces.machine.level2)
     row_tiles = max(1, min(_ROW_BLOCK_TILES, block_bytes // (pieces.max_rows * k_block * computed)))
 
-    row_parts, column_parts = _parts(p, tiles, panel, pack_all, packs_left)
-    part_tiles = _ceil(tiles, row_parts)
-    part_columns = _up(_ceil(N, column_parts), panel)
-    row_parts, column_parts = _ceil(tiles, part_tiles), max(1, _ceil(N, part_columns))
+    slot = _up(k_block, pieces.lanes) * panel * computed + _SKEW
+    panels = _ceil(N, panel)
+    shareable = pack_all and p.batch == 1 and blocks * panels * slot <= _SHARED_BYTES
+    row_parts, column_parts = _parts(p, tiles, panels, pack_all and not shareable, packs_left)
     units = p.batch * row_parts * column_parts
     chunks = min(units, _chunk_count(p))
     units_per_chunk = _ceil(units, max(1, chunks))
     chunks = _ceil(units, units_per_chunk)
+    shared = shareable and row_parts > 1
+    shares = max(1, min(chunks, panels, K * N * stored // _SHARE_BYTES)) if shared else 0
 
-    slot = _up(k_block, pieces.lanes) * panel * computed
-    column_block = max(panel, min(_COLUMN_BLOCK_BYTES // slot * panel, part_columns))
-    one_slot = not pack_all or part_tiles <= row_tiles  # a panel's only use follows its packing
+    part_tiles, part_columns = _ceil(tiles, row_parts), _ceil(panels, column_parts) * panel
+    one_use = part_tiles <= row_tiles  # a panel's only use follows its packing
+    column_block = max(panel, (_ONE_USE_BYTES if one_use else _COLUMN_BLOCK_BYTES) // slot * panel)
+    if shared or not packs or column_block > part_columns:
+        column_block = part_columns
     block_rows = min(part_tiles, row_tiles) * (base + (1 if extra else 0))
-    left = left_bytes(pieces.lanes, computed, pieces.max_rows, block_rows, k_block)
-    panel_offset = _up(left, _ALIGNMENT) if packs_left else 0
-    slots = 0 if not packs else (1 if one_slot else column_block // panel)
+    packed_left = left_bytes(pieces.lanes, computed, pieces.max_rows, block_rows, k_block)
+    panel_offset = _up(packed_left, _ALIGNMENT) if packs_left else 0
+    slots = 0 if shared or not packs else column_block // panel if pack_all else 1
     workspace_stride = panel_offset + slots * slot
+    shared_bytes = blocks * panels * slot if shared else 0
+    workspace_bytes = shared_bytes + workspace_stride * chunks
 
     narrow = 0 < N % panel <= pieces.lanes
     wide = N % panel > pieces.lanes or N >= panel
@@ -286,9 +301,9 @@ def _plan_blocks(
         if rows == 0 or (size == "big" and not extra):
             continue
         if wide:
-            tile_pieces[f"{size}_wide"] = pieces.tile(rows, 2, function, packs_left)
+            tile_pieces[f"{size}_wide"] = pieces.tile(rows, 2, function, left)
         if narrow:
-            tile_pieces[f"{size}_narrow"] = pieces.tile(rows, 1, function, packs_left)
+            tile_pieces[f"{size}_narrow"] = pieces.tile(rows, 1, function, left)
     blocks_piece = pieces.blocks()
     pack_piece = pieces.pack(transposed_b) if packs else None
     left_piece = pieces.pack_left(transposed_a) if packs_left else None
@@ -296,29 +311,31 @@ def _plan_blocks(
     words = {
         "K": K, "N": N, "tiles": tiles, "base": base, "extra": extra,
         "units": units, "units_per_chunk": units_per_chunk, "row_parts": row_parts, "column_parts": column_parts,
-        "part_tiles": part_tiles, "part_columns": part_columns,
-        "k_block": k_block, "row_block_tiles": row_tiles, "column_block": column_block,
+        "panels": panels, "k_block": k_block, "row_block_tiles": row_tiles, "column_block": column_block,
         "a_batch": p.a_batch * stored, "a_row": p.a_row * stored, "a_k": p.a_k * stored,
         "b_batch": p.b_batch * stored, "b_k": p.b_k * stored, "b_column": p.b_column * stored,
         "c_batch": p.c_batch * stored, "c_row": p.c_row * stored,
         "pack": _address(pack_piece), "pack_all": int(pack_all),
         "pack_stride": (p.b_column if transposed_b else p.b_k) * stored,
-        "panel_bytes": 0 if one_slot else slot, "panel_offset": panel_offset,
+        "panel_bytes": slot if pack_all else 0, "panel_offset": panel_offset,
+        "pack_chunks": shares, "block_bytes": panels * slot if shared else 0, "column_bytes": slot if shared else 0,
+        "shared_bytes": shared_bytes, "wait": native_pool().wait if shared else 0, PACKED: 0,
         "pack_left": _address(left_piece),
         "workspace_stride": workspace_stride, "accumulate": int(accumulate),
         **{name: _address(tile_pieces.get(name)) for name in ("big_wide", "small_wide", "big_narrow", "small_narrow")},
     }  # fmt: skip
-    order = operands + (("bias",) if has_bias else ()) + (("workspace",) if workspace_stride else ())
+    order = operands + (("bias",) if has_bias else ()) + (("workspace",) if workspace_bytes else ())
     used = (blocks_piece, pack_piece, left_piece, *tile_pieces.values())
     return MatmulKernel(
-        function_address=blocks_piece.addresses[entry_name(has_bias, bool(workspace_stride))],
-        chunks=chunks,
+        function_address=blocks_piece.addresses[entry_name(has_bias, bool(workspace_bytes))],
+        chunks=shares + chunks,
         constants=tuple(words[name] for name in WORDS),
         launch_order=order,
-        workspace_bytes=workspace_stride * chunks,
+        workspace_bytes=workspace_bytes,
         flops=p.flops,
         method="blocks",
         pieces=tuple(piece for piece in used if piece is not None),
+        leading=shares,
     )
 
 
@@ -353,14 +370,17 @@ def _chunk_count(p: _Problem, traffic: int = 0) -> int:
     return max(1, min(wanted, 16 if p.flops < 1 << 33 else 64))
 
 
-def _parts(p: _Problem, tiles: int, panel: int, packs: bool, copies: bool) -> tuple[int, int]:
-    """Row and column parts of each matrix: enough for the chunks, with little packing done twice."""
+def _parts(p: _Problem, tiles: int, panels: int, packs: bool, copies: bool) -> tuple[int, int]:
+    """Row and column parts of each matrix: enough for the chunks, with little packing done twice.
+
+    packs: every part packs its B; copies: every part packs its A.
+    """
     chunks = _chunk_count(p)
     if p.batch >= chunks or chunks == 1:
         return 1, 1
-    # Every part packs or copies for itself, so a single matrix is cut into few parts unless it is very large.
-    wanted = min(_ceil(chunks, p.batch), max(4, min(64, p.flops >> 29)))
-    panels = _ceil(p.N, panel)
+    wanted = _ceil(chunks, p.batch)
+    if packs:  # a single matrix is cut into few parts unless it is very large
+        wanted = min(wanted, max(4, min(64, p.flops >> 29)))
     best, choice = float("inf"), (1, 1)
     for rows in range(1, min(wanted, tiles) + 1):
         columns = min(_ceil(wanted, rows), panels)

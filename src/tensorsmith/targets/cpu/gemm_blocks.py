@@ -1,12 +1,15 @@
 """The blocked loops of the matrix multiplication around its register tile, as one entry point of the kernel ABI.
 
+    chunks that pack:  their panels of B, for every k block, then one more in the count of packed shares
+    the other chunks:  wait for that count, then
     for unit in this chunk:                              (batch, row part, column part)
-        for j in columns step column_block:
-            for k in K step k_block:                     sums continue in C from block to block
+        for k in K step k_block:                         sums continue in C from block to block
+            for j in columns step column_block:          B's panels packed, read in place, or packed by the chunks before
                 for rows in row blocks:                  A's block packed, where that pays
-                    for panel in columns of the block:   B's panel packed before its first use, or read in place
+                    for panel in columns of the block:
                         tiles of base + 1 rows, then tiles of base rows
 
+A chunk waits only for chunks with lower numbers, which are handed out before it, so that some chunk can always go on.
 Everything that depends on sizes is a constant word computed by the planner, including the addresses of the tile and
 packing functions, so this text is compiled once per element size.
 """
@@ -19,16 +22,20 @@ from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_tile import ACCUMULATE, FINISH, PANEL_VECTORS
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 
+PACKED = "packed"  # the word that counts packed shares: every launch has a copy of its words of its own
+
 # Constant words, in order. Strides in bytes. Units are (batch, row part, column part), columns fastest.
 WORDS = (
     "K", "N", "tiles", "base", "extra",  # `tiles` row tiles: `extra` of base + 1 rows, then tiles of base rows
-    "units", "units_per_chunk", "row_parts", "column_parts", "part_tiles", "part_columns",
+    "units", "units_per_chunk", "row_parts", "column_parts", "panels",
     "k_block", "row_block_tiles", "column_block",
     "a_batch", "a_row", "a_k", "b_batch", "b_k", "b_column", "c_batch", "c_row",
     "pack", "pack_all", "pack_stride", "panel_bytes", "panel_offset",  # packing function, its stride; slots of panels
+    "pack_chunks", "block_bytes", "column_bytes", "shared_bytes", "wait",  # for panels packed once, for all chunks
     "pack_left",  # packing function of A or 0
     "workspace_stride", "accumulate",
     "big_wide", "small_wide", "big_narrow", "small_narrow",  # tile functions: rows base + 1 or base, two vectors or one
+    PACKED,
 )  # fmt: skip
 
 _LAUNCH = ("A", "B", "C", "bias", "workspace")
@@ -77,92 +84,116 @@ def read_words(f: Function, names: Sequence[str]) -> dict[str, str]:
 def blocks_function(vectors: Vectors) -> Function:
     """The blocked loops for one element type, called `blocks`."""
     f = Function("blocks", DRIVER_ARGUMENTS, attributes="noinline")
-    w = read_words(f, WORDS)
+    w = read_words(f, WORDS[:-1])
+    counter = f.offset("%words", 8 * WORDS.index(PACKED))
     panel = PANEL_VECTORS * vectors.lanes
     stored, computed = vectors.storage_size, vectors.compute_size
-    workspace = f.offset("%workspace", f.mul("%chunk", w["workspace_stride"]))
-    slots = f.offset(workspace, w["panel_offset"])
+    shares = f.compare("slt", "%chunk", w["pack_chunks"])
+    shared = f.compare("ne", w["pack_chunks"], 0)
+    chunk = f.sub("%chunk", w["pack_chunks"])
+    workspace = f.offset("%workspace", f.add(w["shared_bytes"], f.mul(chunk, w["workspace_stride"])))
+    slots = f.select(shared, "ptr", "%workspace", f.offset(workspace, w["panel_offset"]))
     packs = f.compare("ne", w["pack_all"], 0)
     packs_left = f.compare("ne", w["pack_left"], 0)
     has_bias = f.compare("ne", "%bias", "null", "ptr")
     accumulate = f.compare("ne", w["accumulate"], 0)
-    pack_function = f.value(f"inttoptr i64 {w['pack']} to ptr")
     left_function = f.value(f"inttoptr i64 {w['pack_left']} to ptr")
 
     def row_of(tile: Value) -> Value:
         return f.add(f.mul(tile, w["base"]), f.minimum(tile, w["extra"]))
 
-    unit0 = f.mul("%chunk", w["units_per_chunk"])
+    def slots_of(k: Value, column: Value) -> str:
+        """Where the panels from a column on lie, for the block from k on."""
+        block = f.mul(f.udiv(k, w["k_block"]), w["block_bytes"])
+        return f.offset(slots, f.add(block, f.mul(f.udiv(column, panel), w["column_bytes"])))
+
+    def pack(source: str, target: str, depth: Value, columns: Value) -> None:
+        address = f.value(f"inttoptr i64 {w['pack']} to ptr")
+        f.do(
+            f"call void {address}(ptr {source}, ptr {target}, i64 {depth}, i64 {w['pack_stride']}, i64 {columns}, "
+            f"i64 {w['panel_bytes']})"
+        )
+
+    with f.nested("chunks that pack:"), f.if_(shares):
+        low = f.mul(f.udiv(f.mul("%chunk", w["panels"]), w["pack_chunks"]), panel)
+        high = f.mul(f.udiv(f.mul(f.add("%chunk", 1), w["panels"]), w["pack_chunks"]), panel)
+        columns = f.sub(f.minimum(high, w["N"]), low)
+        with f.loop(0, w["K"], w["k_block"], name="k in range(0, K, k_block)") as k:
+            source = f.offset("%B", f.add(f.mul(k.index, w["b_k"]), f.mul(low, w["b_column"])))
+            pack(source, slots_of(k.index, low), f.minimum(w["k_block"], f.sub(w["K"], k.index)), columns)
+            f.note("pack a share of B's panels")
+        f.do(f"atomicrmw add ptr {counter}, i64 1 release, align 8")
+    with f.if_(f.value(f"and i1 {shared}, {f.value(f'xor i1 {shares}, true')}")):
+        wait = f.value(f"inttoptr i64 {w['wait']} to ptr")
+        f.do(f"call void {wait}(ptr {counter}, i64 {w['pack_chunks']})")
+
+    unit0 = f.mul(chunk, w["units_per_chunk"])
     unit1 = f.minimum(f.add(unit0, w["units_per_chunk"]), w["units"])
+    unit0 = f.select(shares, "i64", unit1, unit0)
     with f.loop(unit0, unit1, 1, name="unit in units of this chunk (batch, row part, column part)") as unit:
-        row_unit = f.value(f"udiv i64 {unit.index}, {w['column_parts']}")
+        row_unit = f.udiv(unit.index, w["column_parts"])
         column_part = f.sub(unit.index, f.mul(row_unit, w["column_parts"]))
-        batch = f.value(f"udiv i64 {row_unit}, {w['row_parts']}")
+        batch = f.udiv(row_unit, w["row_parts"])
         row_part = f.sub(row_unit, f.mul(batch, w["row_parts"]))
         a0 = f.offset("%A", f.mul(batch, w["a_batch"]))
         b0 = f.offset("%B", f.mul(batch, w["b_batch"]))
         c0 = f.offset("%C", f.mul(batch, w["c_batch"]))
-        tile0 = f.mul(row_part, w["part_tiles"])
-        tile1 = f.minimum(f.add(tile0, w["part_tiles"]), w["tiles"])
-        column0 = f.mul(column_part, w["part_columns"])
-        column1 = f.minimum(f.add(column0, w["part_columns"]), w["N"])
-        with f.loop(column0, column1, w["column_block"], name="j in columns of the part, step column_block") as j:
-            columns = f.minimum(w["column_block"], f.sub(column1, j.index))
-            with f.loop(0, w["K"], w["k_block"], do_while=True, name="k in range(0, K, k_block)") as k:
-                depth = f.minimum(w["k_block"], f.sub(w["K"], k.index))
-                first = f.compare("eq", k.index, 0)
-                last = f.compare("sge", f.add(k.index, depth), w["K"])
-                adds = f.value(f"or i1 {accumulate}, {f.value(f'xor i1 {first}, true')}")
-                flags = f.add(f.select(adds, "i64", ACCUMULATE, 0), f.select(last, "i64", FINISH, 0))
-                with_bias = f.value(f"and i1 {first}, {has_bias}")
+        tile0 = f.udiv(f.mul(row_part, w["tiles"]), w["row_parts"])
+        tile1 = f.udiv(f.mul(f.add(row_part, 1), w["tiles"]), w["row_parts"])
+        several = f.compare("sgt", f.sub(tile1, tile0), w["row_block_tiles"])
+        panel0 = f.udiv(f.mul(column_part, w["panels"]), w["column_parts"])
+        panel1 = f.udiv(f.mul(f.add(column_part, 1), w["panels"]), w["column_parts"])
+        column0, column1 = f.mul(panel0, panel), f.minimum(f.mul(panel1, panel), w["N"])
+        with f.loop(0, w["K"], w["k_block"], do_while=True, name="k in range(0, K, k_block)") as k:
+            depth = f.minimum(w["k_block"], f.sub(w["K"], k.index))
+            first = f.compare("eq", k.index, 0)
+            last = f.compare("sge", f.add(k.index, depth), w["K"])
+            adds = f.value(f"or i1 {accumulate}, {f.value(f'xor i1 {first}, true')}")
+            flags = f.add(f.select(adds, "i64", ACCUMULATE, 0), f.select(last, "i64", FINISH, 0))
+            with_bias = f.value(f"and i1 {first}, {has_bias}")
+            with f.loop(column0, column1, w["column_block"], name="j in columns of the part, step column_block") as j:
+                columns = f.minimum(w["column_block"], f.sub(column1, j.index))
+                source = f.offset(b0, f.add(f.mul(k.index, w["b_k"]), f.mul(j.index, w["b_column"])))
+                slot0 = slots_of(k.index, j.index)
+                with f.if_(f.value(f"and i1 {packs}, {f.value(f'xor i1 {shared}, true')}")):
+                    pack(source, slot0, depth, columns)
+                    f.note("pack B's panels (where they are not read in place, nor packed before)")
+                if not vectors.cheap_masks:
+                    # Only whole vectors are read in place here; a ragged last panel is packed in any case.
+                    width = f.urem(columns, panel)
+                    ragged = f.compare("ne", f.urem(columns, vectors.lanes), 0)
+                    with f.if_(f.value(f"and i1 {ragged}, {f.value(f'xor i1 {packs}, true')}")):
+                        pack(f.offset(source, f.mul(f.sub(columns, width), w["b_column"])), slot0, depth, width)
+                new = f.value(f"or i1 {several}, {f.compare('eq', j.index, column0)}")
                 with f.loop(
                     tile0, tile1, w["row_block_tiles"], name="i in row tiles of the part, step row_block_tiles"
                 ) as t:
                     end = f.minimum(f.add(t.index, w["row_block_tiles"]), tile1)
                     row0 = row_of(t.index)
                     a_block = f.offset(a0, f.add(f.mul(row0, w["a_row"]), f.mul(k.index, w["a_k"])))
-
-                    big_end, big_start = f.minimum(w["extra"], end), f.minimum(w["extra"], t.index)
-                    big = f.sub(big_end, big_start)
+                    big = f.sub(f.minimum(w["extra"], end), f.minimum(w["extra"], t.index))
                     small = f.sub(f.sub(end, t.index), big)
                     big_rows = f.mul(big, f.add(w["base"], 1))
-
-                    def left(
-                        a_block: str = a_block, big: Value = big, small: Value = small, depth: Value = depth
-                    ) -> list[Value]:
+                    with f.if_(f.value(f"and i1 {packs_left}, {new}")):
                         f.do(
                             f"call void {left_function}(ptr {a_block}, ptr {workspace}, i64 {big}, i64 {small}, "
                             f"i64 {w['base']}, i64 {depth}, i64 {w['a_row']}, i64 {w['a_k']})"
                         )
-                        return [workspace, f.mul(f.add(depth, vectors.lanes), computed)]
-
-                    def in_place(a_block: str = a_block) -> list[Value]:
-                        return [a_block, w["a_row"]]
-
-                    f.note("pack A's block (where it is not read in place)")
-                    a, a_row = f.choose(packs_left, ["ptr", "i64"], left, in_place)
+                        f.note("pack A's block (where it is not read in place)")
+                    a = f.select(packs_left, "ptr", workspace, a_block)
+                    a_row = f.select(packs_left, "i64", f.mul(f.add(depth, vectors.lanes), computed), w["a_row"])
                     a_small = f.offset(a, f.mul(big_rows, a_row))
                     c_rows = f.offset(c0, f.mul(row0, w["c_row"]))
-                    first_block = f.compare("eq", t.index, tile0)
                     with f.loop(0, columns, panel, name="p in panels of the column block") as p:
                         width = f.minimum(panel, f.sub(columns, p.index))
                         column = f.add(j.index, p.index)
-                        source = f.offset(b0, f.add(f.mul(k.index, w["b_k"]), f.mul(column, w["b_column"])))
-                        number = f.value(f"udiv i64 {p.index}, {panel}")
-                        slot = f.offset(slots, f.mul(number, w["panel_bytes"]))
+                        slot = f.offset(slot0, f.mul(f.udiv(p.index, panel), w["panel_bytes"]))
                         packed = packs
                         if not vectors.cheap_masks:
-                            # Only whole vectors are read in place here; a ragged last panel is packed in any case.
-                            ragged = f.compare("ne", f.value(f"and i64 {width}, {vectors.lanes - 1}"), 0)
+                            ragged = f.compare("ne", f.urem(width, vectors.lanes), 0)
                             packed = f.value(f"or i1 {packs}, {ragged}")
-                        b = f.select(packed, "ptr", slot, source)
+                        b = f.select(packed, "ptr", slot, f.offset(source, f.mul(p.index, w["b_column"])))
                         b_row = f.select(packed, "i64", panel * computed, w["b_k"])
-                        with f.if_(f.value(f"and i1 {packed}, {first_block}")):
-                            f.do(
-                                f"call void {pack_function}(ptr {source}, ptr {slot}, i64 {depth}, "
-                                f"i64 {w['pack_stride']}, i64 {width})"
-                            )
-                            f.note("pack B's panel (where it is not read in place)")
                         c = f.offset(c_rows, f.mul(column, stored))
                         bias = f.select(with_bias, "ptr", f.offset("%bias", f.mul(column, stored)), "null")
                         wide = f.compare("sgt", width, vectors.lanes)

@@ -17,7 +17,7 @@ from tensorsmith.targets.cpu.gemm_blocks import blocks_function, entry_functions
 from tensorsmith.targets.cpu.gemm_dot import dot_function
 from tensorsmith.targets.cpu.gemm_pack import pack_left, pack_rows, pack_transposed
 from tensorsmith.targets.cpu.gemm_stream import stream_function
-from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS, most_rows, tile_function
+from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS, STRIDED, most_rows, tile_function
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 from tensorsmith.targets.cpu.machine import Machine
 
@@ -58,10 +58,10 @@ class Kernels:
             found = self._pieces.setdefault(key, Piece(text, tuple(functions), addresses))
         return found
 
-    def tile(self, rows: int, columns: int, function: str, packed: bool = False) -> Piece:
+    def tile(self, rows: int, columns: int, function: str, left: str = STRIDED) -> Piece:
         """The register tile of `rows` rows and `columns` vectors with an epilogue function ('' for none)."""
         return self._piece(
-            ("tile", rows, columns, function, packed), lambda v: [tile_function(v, rows, columns, function, packed)]
+            ("tile", rows, columns, function, left), lambda v: [tile_function(v, rows, columns, function, left)]
         )
 
     def pack_left(self, transposed: bool) -> Piece:

@@ -1,7 +1,7 @@
 """Copies that put operands where the register tile reads them well, converting half types to float32 on the way.
 
 * `pack_left`: rows of A, a register tile at a time: all rows of the tile for one k, then for the next;
-* `pack_rows`: some rows of a panel of B's columns, to rows exactly one panel wide;
+* `pack_rows`: some rows of B, to panels: rows exactly one panel wide;
 * `pack_transposed`: the same from a transposed B (unit stride along k), by transposes in registers.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tensorsmith.targets.cpu.build import Function, Value
-from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS
+from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS, Rows
 from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
 
 PACK_LEFT = "pack_left"
@@ -19,6 +19,7 @@ PACK_TRANSPOSED = "pack_transposed"
 
 
 _LINES = 8  # steps of k that a transposed A is read by: their cache lines serve all tiles
+_ROWS = 8  # rows of B read together across the panels (measured)
 
 
 def left_bytes(lanes: int, size: int, most_rows: int, rows: int, depth: int) -> int:
@@ -116,51 +117,59 @@ def pack_left(vectors: Vectors, most_rows: int, transposed: bool) -> Function:
 
 
 def pack_rows(vectors: Vectors) -> Function:
-    """K rows (byte stride b_row) of `width` columns to rows of one panel; columns past the width become zero."""
+    """K rows (byte stride b_row) of `columns` columns to panels `slot` bytes apart; past the columns a panel is zero.
+
+    Some rows at a time are read across all panels: what lies side by side in memory is read together.
+    """
     f = Function(
         PACK_ROWS,
-        [("ptr", "B"), ("ptr", "out"), ("i64", "K"), ("i64", "b_row"), ("i64", "width")],
+        [("ptr", "B"), ("ptr", "out"), ("i64", "K"), ("i64", "b_row"), ("i64", "columns"), ("i64", "slot")],
         attributes="noinline",
     )
     lanes, size = vectors.lanes, vectors.compute_size
-    masks = [vectors.mask(f, f.sub("%width", j * lanes)) for j in range(PANEL_VECTORS)]
-    unroll = 4
-    rows = [0, "%b_row", *(f.mul("%b_row", k) for k in range(2, unroll + 1))]
+    panel, row = PANEL_VECTORS * lanes, PANEL_VECTORS * lanes * size
+    whole = f.round_down("%columns", panel)
+    width = f.sub("%columns", whole)
+    masks = [vectors.mask(f, f.sub(width, j * lanes)) for j in range(PANEL_VECTORS)]
+    ragged = f.compare("sgt", width, 0)
+    rows = Rows(f, _ROWS, "%b_row")
 
-    def copy(count: int, source: str, target: str, masked: bool) -> None:
-        for k in range(count):
-            for j in range(PANEL_VECTORS):
-                address = f.offset(f.offset(source, rows[k]), j * lanes * vectors.storage_size)
-                value = vectors.load(f, address, masks[j] if masked else None)
-                place = f.offset(target, (k * PANEL_VECTORS + j) * lanes * size)
-                vectors.store(f, value, place, compute=True)
+    def strip(low: Value, high: Value, count: int, source: str, target: str) -> tuple[str, str]:
+        """`count` rows at a time from low to high; the places after them."""
+        with f.loop(low, high, count, [("ptr", source), ("ptr", target)], name=f"k in blocks of {count}") as k:
 
-    def whole(masked: bool) -> None:
-        even = f.round_down("%K", unroll)
-        with f.loop(0, even, unroll, [("ptr", "%B"), ("ptr", "%out")]) as k:
-            copy(unroll, k.carried[0], k.carried[1], masked)
-            k.next = [
-                f.offset(k.carried[0], rows[unroll]),
-                f.offset(k.carried[1], unroll * PANEL_VECTORS * lanes * size),
-            ]
-        with f.loop(even, "%K", 1, [("ptr", k.out[0]), ("ptr", k.out[1])]) as k:
-            copy(1, k.carried[0], k.carried[1], masked)
-            k.next = [f.offset(k.carried[0], rows[1]), f.offset(k.carried[1], PANEL_VECTORS * lanes * size)]
+            def copy(source: str, target: str, masked: bool) -> None:
+                bases = rows.bases(source)[: -(-count // Rows.GROUP)]
+                for r in range(count):
+                    for j in range(PANEL_VECTORS):
+                        address = rows.at(bases, r, j * lanes * vectors.storage_size)
+                        value = vectors.load(f, address, masks[j] if masked else None)
+                        vectors.store(f, value, f.offset(target, r * row + j * lanes * size), compute=True)
 
-    full = f.compare("sge", "%width", PANEL_VECTORS * lanes)
-    f.branch(full, lambda: whole(False), lambda: whole(True))
+            with f.loop(0, whole, panel, [("ptr", place) for place in k.carried], name="p in panels") as p:
+                copy(p.carried[0], p.carried[1], False)
+                f.note("panel[k.., columns] = B[k.., columns]")
+                p.next = [f.offset(p.carried[0], panel * vectors.storage_size), f.offset(p.carried[1], "%slot")]
+            with f.if_(ragged):
+                copy(str(p.out[0]), str(p.out[1]), True)
+            k.next = [f.offset(k.carried[0], f.mul("%b_row", count)), f.offset(k.carried[1], count * row)]
+        return str(k.out[0]), str(k.out[1])
+
+    even = f.round_down("%K", _ROWS)
+    source, target = strip(0, even, _ROWS, "%B", "%out")
+    strip(even, "%K", 1, source, target)
     return f
 
 
 def pack_transposed(vectors: Vectors) -> Function:
-    """K x `width` elements with unit stride along k and byte stride `b_column` between columns, to rows of one panel.
+    """The same from `columns` x K elements with unit stride along k and byte stride `b_column` between columns.
 
-    Writes a whole number of vectors of k, so `out` must have room for K rounded up to the lane count. What lands past
-    the width repeats the last column.
+    Writes a whole number of vectors of k, so a slot must have room for K rounded up to the lane count. What lands past
+    the columns repeats the last one.
     """
     f = Function(
         PACK_TRANSPOSED,
-        [("ptr", "B"), ("ptr", "out"), ("i64", "K"), ("i64", "b_column"), ("i64", "width")],
+        [("ptr", "B"), ("ptr", "out"), ("i64", "K"), ("i64", "b_column"), ("i64", "columns"), ("i64", "slot")],
         attributes="noinline",
     )
     lanes, size = vectors.lanes, vectors.compute_size
@@ -169,14 +178,16 @@ def pack_transposed(vectors: Vectors) -> Function:
     rest = f.sub("%K", whole)
     tail = vectors.mask(f, rest)
     ragged = f.compare("sgt", rest, 0)
-    last = f.sub("%width", 1)
+    last = f.sub("%columns", 1)
     row_bytes = PANEL_VECTORS * lanes * size
-    with f.loop(0, "%width", lanes, name="j in groups of columns") as group:
-        # One pointer per column; past the width the last column again, so that nothing else is read.
+    with f.loop(0, "%columns", lanes, name="j in groups of columns") as group:
+        # One pointer per column; past the columns the last one again, so that nothing else is read.
         for r in range(lanes):
             column = f.minimum(f.add(group.index, r), last)
             f.store(f.offset("%B", f.mul(column, "%b_column")), "ptr", f.offset(table, 8 * r), 8)
-        target = f.offset("%out", f.mul(group.index, size))
+        panel = f.udiv(group.index, PANEL_VECTORS * lanes)
+        inside = f.urem(group.index, PANEL_VECTORS * lanes)
+        target = f.offset("%out", f.add(f.mul(panel, "%slot"), f.mul(inside, size)))
 
         def square(k: Value, mask: Mask | None, target: str = target) -> None:
             source = f.mul(k, vectors.storage_size)

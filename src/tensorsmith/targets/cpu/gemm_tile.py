@@ -35,7 +35,8 @@ ARGUMENTS = (
     ("ptr", "bias"),
     ("i64", "flags"),
 )
-_UNROLL = 4  # steps of k taken together where A is packed
+_UNROLL = 4  # steps of k taken together where A's elements lie at constant distances
+STRIDED, CONSECUTIVE, PACKED = "strided", "consecutive", "packed"  # how a tile's rows of A lie
 ACCUMULATE = 1  # add to what C holds
 FINISH = 2  # the sums are complete: apply the function
 
@@ -83,17 +84,19 @@ def tile_name(rows: int, columns: int) -> str:
 
 
 def tile_function(
-    vectors: Vectors, rows: int, columns: int, function: str = "", packed: bool = False
+    vectors: Vectors, rows: int, columns: int, function: str = "", left: str = STRIDED
 ) -> Function:
     """The kernel for `rows` rows and `columns` (1 or 2) vectors of columns, with an epilogue function.
 
-    packed: A[r, k] lies at element k * rows + r of its tile, and tiles follow each other; `a_row` is then the bytes of a
-    row, K times the element size, and `a_k` is not used.
+    left: how A lies. STRIDED: any two strides; CONSECUTIVE: unit stride along k, `a_k` is not used; PACKED: A[r, k] is
+    element k * rows + r of its tile, and tiles follow each other; `a_row` is then the bytes of a row, K times the element
+    size.
 
     The tile's arguments are ARGUMENTS: addresses of A's first row, of B's panel and of C; extents; byte strides; valid
     columns; the bias or null; flags ACCUMULATE and FINISH. A and B hold the compute type, C and bias the storage type.
     """
     f = Function(tile_name(rows, columns), ARGUMENTS, attributes="noinline")
+    packed, size = left == PACKED, vectors.compute_size
     bytes_of_vector = vectors.lanes * vectors.compute_size
     stored_vector = vectors.lanes * vectors.storage_size
     a_rows, c_rows = Rows(f, rows, "%a_row"), Rows(f, rows, "%c_row")
@@ -142,21 +145,23 @@ def tile_function(
             with f.loop(low, high, steps, carried, name="k") as k:
                 sums, bases, panel = k.carried[:cells], k.carried[cells:-1], k.carried[-1]
                 for u in range(steps):
-                    size = vectors.compute_size
-                    places = [f.offset(bases[0], (u * rows + r) * size) if packed else a_rows.at(bases, r) for r in range(rows)]
+                    if packed:
+                        places = [f.offset(bases[0], (u * rows + r) * size) for r in range(rows)]
+                    else:
+                        places = [a_rows.at(bases, r, u * size) for r in range(rows)]
                     sums = step(sums, places, panel)
                     panel = f.offset(panel, "%b_row")
                 f.note(f"sums[{rows}][{columns} x {vectors.lanes}] += A[tile rows, k] * B[k, panel]")
-                steps_a: Value = steps * rows * vectors.compute_size if packed else "%a_k"
-                k.next = [*sums, *(f.offset(p, steps_a) for p in bases), panel]
+                along: Value = "%a_k" if left == STRIDED else steps * size * (rows if packed else 1)
+                k.next = [*sums, *(f.offset(p, along) for p in bases), panel]
             return k.out
 
-        even = f.round_down("%K", _UNROLL) if packed else 0
-        if packed:
+        if left == STRIDED:
+            out = run(0, "%K", 1, start * rows, bases, "%B")
+        else:
+            even = f.round_down("%K", _UNROLL)
             out = run(0, even, _UNROLL, start * rows, bases, "%B")
             out = run(even, "%K", 1, out[:cells], [str(p) for p in out[cells:-1]], str(out[-1]))
-        else:
-            out = run(0, "%K", 1, start * rows, bases, "%B")
         ends = out[:cells]
 
         def added(c_bases: list[str] = c_bases, ends: list[Value] = ends) -> list[Value]:

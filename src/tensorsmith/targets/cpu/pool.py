@@ -32,6 +32,7 @@ class NativePool:
 
     execute: int
     state: int
+    wait: int
     worker: Any = None
     try_lock: Any = None
     unlock: Any = None
@@ -60,14 +61,15 @@ def native_pool() -> NativePool:
     """The pool's machine code, compiled or loaded at the first call."""
     able, _ = supported()
     if not able:
-        execute, state = compile_functions(pool_text(None), ["execute", "pool_state"])
-        pool = NativePool(execute, state)
+        pool = NativePool(*compile_functions(pool_text(None), ["execute", "pool_state", "pool_wait"]))
     else:
-        names = ["execute", "pool_state", "pool_worker", "pool_try_lock", "pool_unlock", "pool_stop", "pool_pause"]
-        execute, state, worker, try_lock, unlock, stop, pause = compile_functions(pool_text(platform.machine()), names)
+        names = ["worker", "try_lock", "unlock", "stop", "pause"]
+        exported = ["execute", "pool_state", "pool_wait", *(f"pool_{name}" for name in names)]
+        execute, state, wait, worker, try_lock, unlock, stop, pause = compile_functions(pool_text(platform.machine()), exported)
         pool = NativePool(
             execute,
             state,
+            wait,
             ctypes.CFUNCTYPE(None, ctypes.c_int32)(worker),  # releases the GIL: a worker stays in it for its life
             ctypes.PYFUNCTYPE(ctypes.c_int32)(try_lock),
             ctypes.PYFUNCTYPE(None)(unlock),

@@ -63,6 +63,11 @@ exit:
 """
 
 _PORTABLE = r"""
+; Serial jobs never wait: chunks run in order.
+define void @pool_wait(ptr %counter, i64 %n) {
+  ret void
+}
+
 define void @execute(ptr %function, ptr %arguments, i32 %n) {
   call void @serial(ptr %function, ptr %arguments, i32 %n)
   ret void
@@ -231,6 +236,31 @@ exit:
   ret void
 }
 
+; For chunks that go on where chunks with lower numbers have ended: wait until a counter has reached n. Those are running,
+; since chunks are handed out in order; where their thread has lost its processor, so does this one.
+define void @pool_wait(ptr %counter, i64 %n) {
+entry:
+  %spins = load i32, ptr {SPIN}
+  br label %look
+look:
+  %i = phi i32 [0, %entry], [%i1, %pause], [0, %yield]
+  %count = load atomic i64, ptr %counter acquire, align 8
+  %enough = icmp sge i64 %count, %n
+  br i1 %enough, label %exit, label %again
+again:
+  %spin = icmp ult i32 %i, %spins
+  br i1 %spin, label %pause, label %yield
+pause:
+  {pause}
+  %i1 = add i32 %i, 1
+  br label %look
+yield:
+  %yielded = call i64 (i64, ...) @syscall(i64 {YIELD})
+  br label %look
+exit:
+  ret void
+}
+
 define i32 @pool_try_lock() {
   %pair = cmpxchg ptr {LOCK}, i32 0, i32 1 acquire monotonic, align 64
   %got = extractvalue { i32, i1 } %pair, 1
@@ -287,10 +317,10 @@ alone:
 }
 """
 
-# (number of the futex call, what a spinning thread executes) by architecture
+# (numbers of the calls futex and sched_yield, what a spinning thread executes) by architecture
 _LINUX_ARCHITECTURES = {
-    "x86_64": (202, "llvm.x86.sse2.pause()", ""),
-    "aarch64": (98, "llvm.aarch64.hint(i32 1)", "i32"),
+    "x86_64": (202, 24, "llvm.x86.sse2.pause()", ""),
+    "aarch64": (98, 124, "llvm.aarch64.hint(i32 1)", "i32"),
 }
 
 
@@ -302,17 +332,17 @@ def linux_architectures() -> tuple[str, ...]:
 def pool_text(architecture: str | None) -> str:
     """The pool's module for Linux on ``architecture``, or the serial one for None.
 
-    Exports ``execute(function, arguments, n)`` and ``pool_state``; with threads also ``pool_worker``,
-    ``pool_try_lock``, ``pool_unlock``, ``pool_stop`` and ``pool_pause``.
+    Exports ``execute(function, arguments, n)``, ``pool_wait(counter, n)`` and ``pool_state``; with threads also
+    ``pool_worker``, ``pool_try_lock``, ``pool_unlock``, ``pool_stop`` and ``pool_pause``.
     """
     head = f"@pool_state = global [{STATE.SIZE} x i8] zeroinitializer, align 64\n"
     if architecture is None:
         return head + _SERIAL + _PORTABLE
-    futex, call, parameter = _LINUX_ARCHITECTURES[architecture]
+    futex, give_way, call, parameter = _LINUX_ARCHITECTURES[architecture]
     text = _LINUX
     for name, offset in vars(STATE).items():
         text = text.replace("{" + name + "}", f"getelementptr (i8, ptr @pool_state, i64 {offset})")
-    text = text.replace("{FUTEX}", str(futex))
+    text = text.replace("{FUTEX}", str(futex)).replace("{YIELD}", str(give_way))
     text = text.replace("{AFFINITY_BITS}", str(AFFINITY_BYTES * 8)).replace("{AFFINITY_BYTES}", str(AFFINITY_BYTES))
     text = text.replace("{pause_declaration}", f"declare void @{call.split('(')[0]}({parameter})")
     return head + _SERIAL + text.replace("{pause}", f"call void @{call}")

@@ -64,13 +64,9 @@ class TiledKernel:
         self, transposed: bool, source: str, target: str, depth: Value, stride: Value, columns: Value, slot: Value
     ) -> None:
         """Panels of `columns` columns: of rows, or of the columns of a transposed operand, `stride` bytes apart."""
-        f, panel = self.f, self.pieces.panel
+        f = self.f
         function = f.value(f"inttoptr i64 {self.w['pack_transposed' if transposed else 'pack_rows']} to ptr")
-        with f.loop(0, columns, panel, name="panel packed") as p:
-            start = f.offset(source, f.mul(p.index, stride if transposed else self.size))
-            place = f.offset(target, f.mul(f.udiv(p.index, panel), slot))
-            width = f.minimum(panel, f.sub(columns, p.index))
-            f.do(f"call void {function}(ptr {start}, ptr {place}, i64 {depth}, i64 {stride}, i64 {width})")
+        f.do(f"call void {function}(ptr {source}, ptr {target}, i64 {depth}, i64 {stride}, i64 {columns}, i64 {slot})")
 
     def along(self, width: Value, carried: Sequence[str], step: Callable[..., list[str]]) -> list[Value]:
         """Vectors along a row, the last one masked: `step(column, mask, *carried)` gives the next values."""
