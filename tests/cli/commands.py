@@ -18,7 +18,7 @@ def environment(cache: Path) -> dict[str, str]:
 
 def command(*arguments: str) -> list[str]:
     """The command line of `tensorsmith ...` with this interpreter."""
-    return [sys.executable, "-m", "tensorsmith.cli", *arguments]
+    return [sys.executable, "-m", "tensorsmith", *arguments]
 
 
 def run(arguments: Sequence[str], cache: Path, folder: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:

@@ -26,7 +26,7 @@ def test_doctor_finds_this_installation_in_order(tmp_path):
 def test_doctor_fails_where_a_requirement_does(tmp_path):
     wrong = environment(tmp_path / "cache") | {"TENSORSMITH_ISA": "pentium"}
     done = subprocess.run(
-        [sys.executable, "-m", "tensorsmith.cli", "doctor"], env=wrong, cwd=tmp_path, text=True, capture_output=True
+        [sys.executable, "-m", "tensorsmith", "doctor"], env=wrong, cwd=tmp_path, text=True, capture_output=True
     )
     assert done.returncode == 1
     assert "FAIL  instructions" in done.stdout and "pentium" in done.stdout
@@ -36,7 +36,7 @@ def test_doctor_fails_where_a_requirement_does(tmp_path):
 def test_doctor_notes_portable_paths(tmp_path):
     portable = environment(tmp_path) | {"TENSORSMITH_LAUNCH": "portable", "TENSORSMITH_CACHE": "off"}
     done = subprocess.run(
-        [sys.executable, "-m", "tensorsmith.cli", "doctor"], env=portable, cwd=tmp_path, text=True, capture_output=True
+        [sys.executable, "-m", "tensorsmith", "doctor"], env=portable, cwd=tmp_path, text=True, capture_output=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "NOTE  launch" in done.stdout and "NOTE  kernel cache" in done.stdout

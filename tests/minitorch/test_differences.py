@@ -251,12 +251,27 @@ def test_shapes_that_do_not_fit_are_named():
             mt.avgpool2d(mt.zeros((1, 1, 3, 4), backend), (2, 2))
         with pytest.raises(ValueError, match=r"shape \(2, 3\) needs grad_output"):
             a.backward()
+        with pytest.raises(mt.IndexingError, match=r"index \(slice\(.*\), 0\): whole numbers only"):
+            a[:, 0]
     with pytest.raises(mt.IndexingError, match="same length"):
         mt.tensor([[1.0], [1.0, 2.0]])
     with pytest.raises(mt.IndexingError, match="needs 6 numbers, got storage of shape"):
         mt.TensorData([1.0], (2, 3))
     with pytest.raises(mt.IndexingError, match="reach past"):
         mt.TensorData([1.0] * 6, (2, 3), (6, 1))
+
+
+def test_what_is_no_number_shape_or_parameter_is_named():
+    for given in ("abc", None, ["a", "b"], [None, 1.0]):
+        with pytest.raises(TypeError, match="tensor: needs a number or nested lists of numbers, got"):
+            mt.tensor(given)
+    assert mt.tensor([10**30, True]).to_numpy().tolist() == [1e30, 1.0]
+    with pytest.raises(TypeError, match=r"zeros: the shape is a tuple of whole numbers such as \(2, 3\), got 3"):
+        mt.zeros(3)
+    with pytest.raises(TypeError, match="rand: the shape is a tuple of whole numbers"):
+        mt.rand((2, 2.5))
+    with pytest.raises(TypeError, match="SGD: needs parameters, such as model.parameters"):
+        mt.SGD(mt.zeros((2,)))
 
 
 def test_modules_are_told_what_is_missing():

@@ -14,6 +14,9 @@ class Optimizer:
     """Holds the parameters that it updates."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
+        if isinstance(parameters, (Tensor, Scalar)):
+            got = type(parameters).__name__
+            raise TypeError(f"{type(self).__name__}: needs parameters, such as model.parameters(), got one {got}")
         self.parameters = parameters
 
 

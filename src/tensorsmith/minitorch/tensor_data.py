@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -200,13 +200,15 @@ class TensorData:
 
     def index(self, index: int | UserIndex) -> int:
         """The place of an element in storage. Raises IndexingError outside the shape; negative indices are outside."""
-        indices = (index,) if isinstance(index, (int, np.integer)) else tuple(index)
+        indices = index if isinstance(index, tuple) else tuple(index) if isinstance(index, Iterable) else (index,)
         shape = self.shape
         if not shape and indices:
             shape = (1,)  # a number is seen as a vector of one
         if len(indices) != len(shape):
             raise IndexingError(f"index {indices} needs {len(shape)} numbers, one for each dimension of {self.shape}")
         for i, extent in zip(indices, shape):
+            if isinstance(i, slice) or i is None or i is ...:
+                raise IndexingError(f"index {indices}: whole numbers only, one for each dimension of {self.shape}; no slices")
             if i >= extent:
                 raise IndexingError(f"index {indices} is out of range for shape {self.shape}")
             if i < 0:

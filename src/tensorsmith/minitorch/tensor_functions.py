@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -368,15 +370,20 @@ def _numbers(x: Any) -> tuple[int, ...]:
 
 def zeros(shape: UserShape, backend: TensorBackend = SimpleBackend) -> Tensor:
     """Zeros in a shape."""
-    return _of_array(np.zeros(tuple(shape)), backend)
+    return _of_array(np.zeros(_shape("zeros", shape)), backend)
+
+
+def _shape(name: str, shape: UserShape) -> tuple[int, ...]:
+    """A shape as given to a function that makes tensors. Raises TypeError unless it is a sequence of whole numbers."""
+    if isinstance(shape, (Sequence, np.ndarray)) and all(isinstance(extent, (int, np.integer)) for extent in shape):
+        return tuple(map(int, shape))
+    raise TypeError(f"{name}: the shape is a tuple of whole numbers such as (2, 3), got {shape!r}")
 
 
 def rand(shape: UserShape, backend: TensorBackend = SimpleBackend, requires_grad: bool = False) -> Tensor:
     """Numbers from [0, 1), drawn one after the other from `random`."""
-    size = 1
-    for extent in shape:
-        size *= extent
-    return _tensor([random.random() for _ in range(size)], tuple(shape), backend, requires_grad)
+    shape = _shape("rand", shape)
+    return _tensor([random.random() for _ in range(math.prod(shape))], shape, backend, requires_grad)
 
 
 def _tensor(
@@ -390,11 +397,15 @@ def _tensor(
 
 
 def tensor(ls: Any, backend: TensorBackend = SimpleBackend, requires_grad: bool = False) -> Tensor:
-    """A tensor of nested lists of numbers. Raises IndexingError where rows differ in length."""
+    """A tensor of nested lists of numbers. IndexingError where rows differ in length, TypeError for what is no number."""
     try:
-        array = np.array(ls, np.float64)
+        array = np.array(ls)
     except ValueError as error:
         raise IndexingError(f"tensor: the rows of a nested list must have the same length ({error})") from None
+    numeric = array.dtype.kind in "biuf" or all(isinstance(number, int) for number in array.flat)  # large integers are objects
+    if not numeric:
+        raise TypeError(f"tensor: needs a number or nested lists of numbers, got {ls!r:.80}")
+    array = array.astype(np.float64)
     made = _of_array(array, backend)
     if requires_grad:
         made.requires_grad_(True)

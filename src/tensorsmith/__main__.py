@@ -1,4 +1,4 @@
-"""`python -m tensorsmith.cli`, where the console script is not on the path."""
+"""`python -m tensorsmith`: the command line, where the console script is not on the path."""
 
 import sys
 
