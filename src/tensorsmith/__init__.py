@@ -86,6 +86,7 @@ _LATER: dict[str, tuple[str, str | None]] = {
     "linalg": ("tensorsmith.linalg", None),
     "load": ("tensorsmith.data.serialization", "load"),
     "save": ("tensorsmith.data.serialization", "save"),
+    "profiler": ("tensorsmith.profiler", None),
     "special": ("tensorsmith.special", None),
     "utils": ("tensorsmith.utils", None),
 }

@@ -64,3 +64,56 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys):
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
     assert captured.err.startswith("tensorsmith explain: cannot read")
+
+
+MODEL = """
+import tensorsmith as ts
+
+weight = ts.ones(6, 3)
+net = ts.nn.Linear(6, 2)
+
+def forward(x, index, scale=2.0):
+    return ((x @ weight) * scale)[index]
+
+number = 3
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    return path
+
+
+def test_functions_of_files(model, tmp_path, capsys):
+    shapes = ["--shape", "x=4x6", "--shape", "index=5:int64"]
+    assert main(["explain", f"{model}:forward", *shapes, "--level", "fusion", "--time"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("forward   with   x: float32[4, 6], index: int64[5], captured 0: float32[6, 3]")
+    assert "=== fusion " in text and "of roof" in text and "=== llvm " not in text
+    assert main(["explain", f"{model}:net", "--shape", "input=4x6", "--format", "mlir"]) == 0
+    assert capsys.readouterr().out.startswith('"builtin.module"() ({')
+    assert main(["explain", f"{model}:forward", *shapes, "--level", "graph", "--html", str(tmp_path / "page.html")]) == 0
+    assert "page.html: forward" in capsys.readouterr().out
+    assert "((x @ weight) * scale)[index]" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("model.py:missing", "defines no function 'missing'"),
+        ("model.py:number", "defines no function 'number'"),
+        ("other.py:forward", "there is no such file"),
+        ("broken.py:forward", "broken.py fails: ZeroDivisionError"),
+    ],
+)
+def test_files_without_the_function(name, message, model, tmp_path, capsys):
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    assert main(["explain", str(tmp_path / name)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_shape_for_a_parameter_that_there_is_not(model, capsys):
+    assert main(["explain", f"{model}:forward", "--shape", "y=3"]) == 2
+    assert "the variables of" in capsys.readouterr().err

@@ -26,7 +26,7 @@ INTERRUPTED = 130  # what shells report for a process that SIGINT ended
 COMMANDS = {
     "demo": "train a classifier on the digits, show what the kernels did, save and reload it",
     "train": "train a classifier on the digits or on MNIST-format files",
-    "explain": "show an expression as derivative, graph, kernels, loops, LLVM and CUDA text",
+    "explain": "show an expression or a function as derivative, graph, kernels, times, loops, LLVM and CUDA text",
     "doctor": "check this machine and this installation",
 }
 

@@ -96,12 +96,12 @@ def _demo(options: argparse.Namespace, check: object) -> int:
 
     # Only now: timing every kernel slows a step, and the trained weights are saved.
     training.model.train()
-    with profile() as rows:
+    with profile() as found:
         for images, labels in islice(training.loader, PROFILED_BATCHES):
             check()
             training.step(images, labels)
     title = f"what the kernels did in {PROFILED_BATCHES} further training steps"
-    console.print(kernel_table(rows.values(), title))
+    console.print(kernel_table(found.rows.values(), title))
     made = statistics()
     console.print(
         f"machine code: {made.compiled} objects compiled in {made.compile_ms / 1e3:.2f} s, {made.loaded} from the cache"

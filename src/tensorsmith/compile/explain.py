@@ -2,10 +2,16 @@
 
     scalar    the expression and its derivatives          (where the computation is a function of single numbers)
     graph     the IR graph, and the graph of its gradient
+    passes    which rewrites fired, and what was made fit for kernels
+    fusion    which values each kernel computes, and why the others have memory of their own
     kernel    the steps of the plan: what was fused, as KernelSpec, or the anchor that stands alone
     loops     the loop structure of each kernel
     llvm      the LLVM text of each kernel
     cuda      the CUDA C++ text of each kernel (no GPU needed)
+    time      every step run and timed: GB/s, GFLOP/s, and how near it is to this machine's roof
+
+`mlir()` is the graph in MLIR's textual form, `html(path)` a page with the graph drawn. With `TENSORSMITH_DEBUG=1` to `5` a
+program says what became of it when it is compiled (`announce`).
 
 What is shown is what runs: the same program, gradient rule, fusion and kernels that eager execution and `ts.compile`
 use.
@@ -14,12 +20,21 @@ use.
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from tensorsmith.compile.compiled import Specialisation, flatten
+from tensorsmith.compile.explained import ExplainedPlan, ExplainedStep, explained_plan, prepared
+from tensorsmith.compile.mlir import mlir
+from tensorsmith.compile.nest import flatten
+from tensorsmith.compile.page import page
+from tensorsmith.compile.source_lines import Line, carried, users_line
+from tensorsmith.compile.specialisation import specialise
+from tensorsmith.compile.timed import TimedStep, table, timed_steps
 from tensorsmith.core.dtypes import DType, float32
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
@@ -27,51 +42,22 @@ from tensorsmith.eager.operator import Operation, Program
 from tensorsmith.ir.build import full
 from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.ir.vjp import BackwardGraph, vjp
-from tensorsmith.kernels.spec import KernelSpec
 from tensorsmith.ops.elementwise import Elementwise
-from tensorsmith.passes.fusion import fuse
-from tensorsmith.runtime.plan import build_plan, requests_of
-from tensorsmith.runtime.steps import KernelStep, Request
+from tensorsmith.passes.manager import off, optimise
 from tensorsmith.scalar.expression import Expr, arity, derivative, evaluate, input_name, to_text
 from tensorsmith.scalar.lift import lift
-from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
-LEVELS = ("scalar", "graph", "kernel", "loops", "llvm", "cuda")
-DEFAULT_LEVELS = LEVELS[:-1]
+LEVELS = ("scalar", "graph", "passes", "fusion", "kernel", "loops", "llvm", "cuda", "time")
+DEFAULT_LEVELS = LEVELS[:-2]
+DEBUG_LEVELS = (("passes", "fusion"), ("graph",), ("kernel", "loops"), ("llvm",))  # what TENSORSMITH_DEBUG=2, 3, 4, 5 add
 DEFAULT_POINTS = 1 << 20  # elements that an elementwise function is explained over, where no arguments say it
-
-
-@dataclass(frozen=True)
-class ExplainedStep:
-    """One step of a plan. spec, loops and llvm are None where the step has none (a library call, a matrix product).
-
-    nodes: what an anchor computes, as nodes of the graph
-    """
-
-    title: str
-    nodes: str
-    spec: KernelSpec | None
-    loops: str | None
-    llvm: str | None
-
-    @property
-    def cuda(self) -> str:
-        """The CUDA C++ text, or why there is none."""
-        if self.spec is None:
-            return "(only fused kernels have a CUDA rendering so far)"
-        from tensorsmith.targets.cuda.render import render
-
-        try:
-            return render(self.spec).source.rstrip()
-        except NotImplementedError as missing:
-            return f"(no CUDA rendering: {missing})"
 
 
 @dataclass
 class Explanation:
-    """A computation seen at every level; `str` is all of it but CUDA, `text(levels)` chooses.
+    """A computation seen at every level; `str` is all of it but CUDA and times, `text(levels)` chooses.
 
     names: of the inputs of `forward`; inputs: where they lie (None for run-time scalars)
     expression: the scalar expression, where the computation is elementwise; backward: None where nothing has a gradient
@@ -85,6 +71,10 @@ class Explanation:
     no_gradient: str = ""
     expression: Expr | None = None
     variables: tuple[str, ...] = field(default=())
+    traced: bool = False  # a function that `ts.compile` would simplify first; not the program of one operator
+    lines: dict[Node, Line] = field(default_factory=dict)  # of the program, for values of `forward`
+    operands: list[Any] | None = None  # what it was called with, for the times
+    left_out: frozenset[str] = field(default_factory=off)  # passes that do not run
 
     # --- levels -----------------------------------------------------------------------------------------------------
 
@@ -122,6 +112,36 @@ class Explanation:
                 lines.append(f"gradient of {name}: %{self.backward.graph.outputs[result].index}")
         return "\n".join(lines)
 
+    def passes(self) -> str:
+        """The rewrites that fired on the traced graph, and what the planner's own passes changed."""
+        graph, said = self.optimised
+        return "\n".join([said, *prepared(graph)])
+
+    def fusion(self) -> str:
+        """The groups that became kernels, and why values between them lie in memory."""
+        return self._parts(lambda plan: plan.text())
+
+    def time(self) -> str:
+        """Every step, run and timed, beside the machine's roof (`runtime/roof.py`)."""
+        return self._parts(lambda plan: table(self.times(plan)) if plan.plan.steps else "nothing to run")
+
+    def times(self, plan: ExplainedPlan | None = None) -> list[TimedStep]:
+        """The steps of the forward plan (or the gradient's) with the medians of their times."""
+        if plan is None or plan is self.forward_plan:
+            return timed_steps(self.forward_plan.plan, self.optimised[0], self.inputs, self.operands)
+        assert self.backward is not None
+        return timed_steps(plan.plan, self.backward.graph, self._backward_places, None)
+
+    def mlir(self) -> str:
+        """The graph in MLIR's generic form (`compile/mlir.py`)."""
+        return mlir(self.forward, self.names)
+
+    def html(self, path: str | os.PathLike[str], levels: Iterable[str] = DEFAULT_LEVELS) -> None:
+        """Write one self-contained page with the graph drawn, kernels coloured, and the levels as text."""
+        lines = carried(self.lines, self.forward, self.forward_plan.plan.graph)
+        texts = {level: getattr(self, level)() for level in _checked(levels)}
+        Path(path).write_text(page(self.title, self.forward_plan, lines, self.names, texts), encoding="utf-8")
+
     def kernel(self) -> str:
         """What was fused: every step with its KernelSpec."""
         return self._steps(lambda step: str(step.spec) if step.spec is not None else step.nodes)
@@ -141,9 +161,7 @@ class Explanation:
     def text(self, levels: Iterable[str] = DEFAULT_LEVELS) -> str:
         """The chosen levels with headings. Raises ValueError for a level that does not exist."""
         parts = [self.title]
-        for level in levels:
-            if level not in LEVELS:
-                raise ValueError(f"explain: there is no level {level!r}; levels are {', '.join(LEVELS)}")
+        for level in _checked(levels):
             parts += ["", f"=== {level} " + "=" * (72 - len(level)), getattr(self, level)()]
         return "\n".join(parts)
 
@@ -156,20 +174,44 @@ class Explanation:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def forward_steps(self) -> list[ExplainedStep]:
-        """The steps of the forward plan."""
-        return explain_steps(self.forward, self.inputs)
+    def optimised(self) -> tuple[Graph, str]:
+        """The graph that is planned, and the passes that made it."""
+        if not self.traced:
+            return self.forward, "an operator's own program is left as it is"
+        graph, report = optimise(self.forward, self.left_out)
+        return graph, str(report)
 
     @cached_property
-    def backward_steps(self) -> list[ExplainedStep]:
-        """The steps of the gradient's plan; empty where there is no gradient."""
-        if self.backward is None:
-            return []
+    def forward_plan(self) -> ExplainedPlan:
+        """The plan of the computation."""
+        return explained_plan(self.optimised[0], self.inputs, self.left_out)
+
+    @cached_property
+    def _backward_places(self) -> list[Strided | None]:
+        assert self.backward is not None
         places: list[Strided | None] = []
         for node, saved in zip(self.backward.graph.inputs, self.backward.saved):
             places.append(self.inputs[saved.number] if saved.kind == "input" else _contiguous(node))
-        places += [_contiguous(node) for node in self.backward.graph.inputs[len(self.backward.saved) :]]
-        return explain_steps(self.backward.graph, places)
+        return places + [_contiguous(node) for node in self.backward.graph.inputs[len(self.backward.saved) :]]
+
+    @cached_property
+    def backward_plan(self) -> ExplainedPlan | None:
+        """The plan of the gradient; None where there is none."""
+        return explained_plan(self.backward.graph, self._backward_places) if self.backward is not None else None
+
+    @property
+    def forward_steps(self) -> list[ExplainedStep]:
+        """The steps of the forward plan."""
+        return self.forward_plan.steps
+
+    @property
+    def backward_steps(self) -> list[ExplainedStep]:
+        """The steps of the gradient's plan; empty where there is no gradient."""
+        return self.backward_plan.steps if self.backward_plan is not None else []
+
+    def _parts(self, show: Callable[[ExplainedPlan], str]) -> str:
+        parts = [("forward", self.forward_plan), ("gradient", self.backward_plan)]
+        return "\n\n".join(f"{name}:\n{show(plan)}" for name, plan in parts if plan is not None)
 
     def _steps(self, show: Callable[[ExplainedStep], str]) -> str:
         lines: list[str] = []
@@ -184,6 +226,28 @@ class Explanation:
         return "\n".join(lines).rstrip()
 
 
+def _checked(levels: Iterable[str]) -> list[str]:
+    found = list(levels)
+    for level in found:
+        if level not in LEVELS:
+            raise ValueError(f"explain: there is no level {level!r}; levels are {', '.join(LEVELS)}")
+    return found
+
+
+def announce(name: str, graph: Graph, inputs: list[Strided | None], left_out: frozenset[str]) -> None:
+    """Say on stderr what became of a program, as much as TENSORSMITH_DEBUG asks for: 1 one line, up to 5 its LLVM text too."""
+    asked = os.environ.get("TENSORSMITH_DEBUG", "")
+    level = int(asked) if asked.isdecimal() else 0
+    if not level:
+        return
+    names = tuple(f"input {number}" for number in range(len(graph.inputs)))
+    found = Explanation(_titled(name, names, graph.inputs), names, graph, inputs, None, traced=True, left_out=left_out)
+    steps = found.forward_steps
+    said = f"tensorsmith: compiled {name}: {len(graph.live_nodes())} values, {len(steps)} steps"
+    levels = [each for group in DEBUG_LEVELS[: level - 1] for each in group]
+    print(found.text(levels).replace(found.title, said, 1) if levels else said, file=sys.stderr)
+
+
 def _value_last(line: str) -> str:
     """Text of an expression with named parts, as indented lines below its head."""
     if "\n" not in line:
@@ -194,40 +258,6 @@ def _value_last(line: str) -> str:
 
 def _contiguous(node: Node) -> Strided | None:
     return None if node.attrs.get("param") else Strided(node.shape, contiguous_strides(node.shape))
-
-
-def explain_steps(graph: Graph, inputs: Sequence[Strided | None]) -> list[ExplainedStep]:
-    """The steps of the plan that runs a graph over inputs that lie as given."""
-    plan = build_plan(graph, inputs)
-    settled = plan.graph
-    placed = {node: seen for node, seen in zip(settled.inputs, plan.places) if seen is not None}
-    fusion = fuse(settled, placed, {}, LIBRARY_CALLS)
-    steps: list[ExplainedStep] = []
-    for group in fusion.groups:
-        if all(node.numel == 0 for node in group.roots):
-            continue
-        anchor = group.anchor
-        requests = requests_of(fusion, group)
-        nodes = [] if anchor is None else [anchor, *(root for root in group.roots if root is not anchor)]
-        steps += [_explained(request, "\n".join(f"  {node!r}" for node in nodes)) for request in requests]
-    return steps
-
-
-def _explained(request: Request, nodes: str) -> ExplainedStep:
-    step = request.step([(0, 0)] * len(request.words))
-    if not isinstance(step, KernelStep):
-        return ExplainedStep(f"{step.name}, by the reference in NumPy", nodes, None, None, None)
-    lowered = step.kernel
-    schedule = getattr(lowered, "schedule", None) or getattr(lowered, "method", None)
-    facts = [
-        *([f"schedule {schedule}"] if schedule else []),
-        f"{step.recipe.chunks} chunk{'s' if step.recipe.chunks != 1 else ''}",
-        f"{step.bytes_moved:,} bytes",
-        f"{step.flops:,} operations",
-    ]
-    spec = request.kernel.spec if request.kernel is not None else None
-    loops, llvm = getattr(lowered, "loops", None), getattr(lowered, "text", None)
-    return ExplainedStep(f"{step.name} ({', '.join(facts)})", nodes, spec, loops, llvm)
 
 
 # --------------------------------------------------------------------------------------------------- what is explained
@@ -305,16 +335,16 @@ def _explain_traced(
     function: Callable[..., Any], name: str, tensors: list[Tensor], nest: Any, args: tuple[Any, ...]
 ) -> Explanation:
     listener = _Listener(function)
-    traced = Specialisation(name, listener, tensors, nest)
+    traced = specialise(name, listener, tensors, nest)
     graph = traced.tracer.graph
     places: list[Strided | None] = []
     names: list[str] = []
-    given = iter(_argument_names(function, args, len(tensors)))
+    given = _argument_names(function, args, len(tensors))
     for number, source in enumerate(traced.tracer.sources):
         layout = source.layout
         places.append(Strided(layout.shape, layout.strides) if layout is not None else None)
-        if source.tensor is None and source.ask is None:
-            names.append(next(given))
+        if source.argument >= 0:
+            names.append(given[source.argument])
         else:
             names.append(f"captured {number - len(tensors)}" if source.tensor is not None else f"host number {number}")
     rule = None
@@ -326,7 +356,15 @@ def _explain_traced(
     expression = function.expression if isinstance(function, Elementwise) else None
     variables = tuple(names[: arity(expression)]) if expression is not None else ()
     title = _titled(name, names, graph.inputs)
-    return Explanation(title, tuple(names), graph, places, backward, why, expression, variables)
+    operands = [
+        source.tensor if source.tensor is not None else source.ask() if source.ask is not None else tensors[source.argument]
+        for source in traced.tracer.sources
+    ]
+    alone = graph is not traced.tracer.graph
+    lines = {} if alone else listener.lines
+    return Explanation(
+        title, tuple(names), graph, places, backward, why, expression, variables, not alone, lines, operands
+    )
 
 
 class _Listener:
@@ -336,21 +374,29 @@ class _Listener:
         self.function = function
         self.programs: list[Program] = []
         self.others = 0
+        self.lines: dict[Node, Line] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tracer = modes.tracer
-        call, call_inplace = tracer.call, tracer.call_inplace
+        call, call_inplace, graph = tracer.call, tracer.call_inplace, tracer.graph
+
+        def noted(run: Callable[..., Any], *given: Any) -> Any:
+            line, before = users_line(), len(graph.nodes)
+            result = run(*given)
+            if line is not None:
+                self.lines.update((node, line) for node in graph.nodes[before:])
+            return result
 
         def heard(operation: Operation, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
             if all(isinstance(x, Tensor) for x in operands):
                 self.programs.append(operation.program(tracer.kinds(operands), attrs))
             else:
                 self.others += 1
-            return call(operation, operands, attrs)
+            return noted(call, operation, operands, attrs)
 
         def heard_inplace(operation: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
             self.others += 1
-            return call_inplace(operation, operands, attrs)
+            return noted(call_inplace, operation, operands, attrs)
 
         tracer.call, tracer.call_inplace = heard, heard_inplace
         try:
@@ -390,4 +436,4 @@ def _titled(text: str, names: Sequence[str], nodes: Sequence[Node]) -> str:
     return f"{text}   with   {operands}"
 
 
-__all__ = ["LEVELS", "Explanation", "explain", "explain_expression"]
+__all__ = ["DEFAULT_LEVELS", "LEVELS", "Explanation", "announce", "explain", "explain_expression"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -428,6 +429,10 @@ class Specialisation:
         if not any(self.tracked):  # in training, weights are about to change
             lasting = {number for number, source in enumerate(self.tracer.sources) if source.tensor is not None}
             lasting -= {number for _, number in self.updates}
+        if os.environ.get("TENSORSMITH_DEBUG"):
+            from tensorsmith.compile.explain import announce  # what explains programs is made of this module
+
+            announce(self.name, self.tracer.graph, self.places, self.left_out)
         verified = self.options is not None and self.options.verify
         graph, self.report = optimise(self.tracer.graph, self.left_out, True if verified else None)
         return build_plan(graph, self.places, required, dict(self.updates), lasting, self.left_out)

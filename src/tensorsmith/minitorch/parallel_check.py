@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorsmith.compile.explain import ExplainedStep, explain_steps
+from tensorsmith.compile.explained import ExplainedStep, explain_steps
 from tensorsmith.core.dtypes import float64
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided

@@ -154,6 +154,7 @@ class Plan:
 
     def _run_profiled(self, words: Sequence[int | float]) -> None:
         """Step by step, each timed."""
+        began = profiler.clock()
         for number, step in enumerate(self.steps):
             start = profiler.clock()
             if isinstance(step, PythonStep):
@@ -164,6 +165,7 @@ class Plan:
                     self.fail(number, code, words)
             name = step.name if not self.name else self.name if len(self.steps) == 1 else f"{self.name}: {step.name}"
             profiler.record(name, profiler.clock() - start, step.bytes_moved, step.flops)
+        profiler.ran(self.name or "compiled program", began)
 
     def fail(self, step: int, code: int, words: Sequence[int | float]) -> None:
         """Raise the exception for an error code of a step in a run over `words`."""

@@ -19,7 +19,7 @@ from tensorsmith.core.dtypes import ALL, DType
 from tensorsmith.core.layout import contiguous_strides, layout_of
 from tensorsmith.core.views import Strided, extent
 from tensorsmith.interop.torch.operators import OPERATORS, aten
-from tensorsmith.passes.simplify import simplify
+from tensorsmith.passes.manager import off, optimise
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.tensor.modes import no_grad
 from tensorsmith.tensor.tensor import Tensor
@@ -196,7 +196,8 @@ class Program:
         captured = [source.tensor for source in tracer.sources if source.tensor is not None]
         places = [*trace.places, *(Strided(t.layout.shape, t.layout.strides) for t in captured)]
         lasting = {place for place, number in enumerate(trace.operands) if number in self.lasting}
-        plan = build_plan(simplify(graph), places, required, {}, lasting)
+        graph, _ = optimise(graph, off())
+        plan = build_plan(graph, places, required, {}, lasting, off())
         return _runner(plan, self.described(trace, plan, tensors, wanted), trace, captured)
 
     def described(
