@@ -143,6 +143,15 @@ def test_unary_float32(fn, bound, ranges, reference, on):
     assert error[worst] <= allowed, f"{fn.value}({x[worst]!r}) is {error[worst]:.2f} ulp off"
 
 
+@pytest.mark.parametrize("fn", [Fn.SIN, Fn.COS])
+def test_circular_functions_beside_their_zeros(fn):
+    """Next to multiples of pi / 2 almost everything cancels in the reduced argument."""
+    multiples = (np.arange(1, 100_000) * (np.pi / 2)).astype(np.float32)
+    x = np.concatenate([multiples, np.nextafter(multiples, np.float32(0))])
+    exact = getattr(np, fn.value)(x.astype(np.longdouble))
+    assert ulps(apply_kernel(fn, MACHINES[0], x), exact).max() <= 1.5
+
+
 @pytest.mark.parametrize("fn", [row[0] for row in UNARY] + [Fn.LGAMMA], ids=lambda fn: fn.value)
 def test_unary_float64(fn):
     """Within 4 ulp of a reference computed in long double where NumPy has one, else in another float64 library."""

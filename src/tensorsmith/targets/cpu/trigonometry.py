@@ -1,8 +1,9 @@
 """float32 vector code of the circular functions and their inverses.
 
-Arguments are reduced modulo pi / 2 in float64: with fused multiply-adds by two parts of pi / 2, exact enough up to
-2**40; without them by three parts of 33 bits, up to 2**19. Beyond that the C library is called. Minimax coefficients
-from the highest power down.
+Arguments are reduced modulo pi / 2. With fused multiply-adds, in float32 by three parts of it up to 2**17, where the first
+difference is exact (a multiple of 2**-24 below 1), and from there in float64 by two parts up to 2**40; without them in
+float64 by three parts of 33 bits, up to 2**19. Beyond that the C library is called. Minimax coefficients from the highest
+power down.
 """
 
 from __future__ import annotations
@@ -20,12 +21,25 @@ _ATAN = (-0.001787547604, 0.01088736113, -0.03112700209, 0.0579065457, -0.084004
          0.1999853104, -0.3333329856)  # (atan(t) - t) / t**3 in t**2, t <= 1  # fmt: skip
 _ASIN = (0.0376589708, 0.01433627773, 0.03183493018, 0.04451369122, 0.07500521094, 0.1666665971)  # |t| <= 1/2
 _ROUNDER = 6755399441055744.0  # 1.5 * 2**52
+_ROUNDER_SINGLE = 12582912.0  # 1.5 * 2**23
 _HALF_PI = (math.pi / 2, 6.123233995736766e-17)
+_HALF_PI_SINGLE = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 _HALF_PI_SHORT = (1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624871116645580e-21)
 
 
+def _reduced_in_single(lanes: Lanes, x: str) -> tuple[str, str]:
+    """(r in [-pi/4, pi/4], quadrant as i32) with x = quadrant * pi / 2 + r, by fused multiply-adds in float32."""
+    rounder = lanes.constant(_F, _ROUNDER_SINGLE)
+    shifted = lanes.fma(_F, x, lanes.constant(_F, 2 / math.pi), rounder)
+    n = lanes.op("fsub", _F, shifted, rounder)
+    r = x
+    for part in _HALF_PI_SINGLE:
+        r = lanes.fma(_F, n, lanes.constant(_F, -part), r)
+    return r, lanes.bits(_F, shifted)
+
+
 def _reduced(lanes: Lanes, x: str) -> tuple[str, str]:
-    """(r as float32 in [-pi/4, pi/4], quadrant as i32) with x = quadrant * pi / 2 + r."""
+    """The same in float64."""
     wide = lanes.convert("fpext", _F, _D, x)
     rounder = lanes.constant(_D, _ROUNDER)
     scaled = lanes.op("fmul", _D, wide, lanes.constant(_D, 2 / math.pi))
@@ -60,52 +74,69 @@ def _odd(lanes: Lanes, quadrant: str) -> str:
     return lanes.compare("ne", "i32", last, lanes.constant("i32", 0))
 
 
-def _guarded(lanes: Lanes, x: str, name: str, usual: Callable[[], str]) -> str:
-    """`usual()`, or the C library's function of every lane where any is too large (or infinite)."""
-    size = lanes.intrinsic("fabs", _F, x)
-    largest = 2.0**19 if lanes.machine.name == "generic" else 2.0**40
-    large = lanes.any(lanes.compare("ogt", _F, size, lanes.constant(_F, largest)))
-    vector = lanes.type(_F)
-    return lanes.function.choose(large, [vector], lambda: [library_call(lanes, _F, name, [x])], lambda: [usual()], rare=True)[0]
+Reduced = tuple[str, str]
+
+
+def _reduce_and(lanes: Lanes, x: str, name: str, finish: Callable[[Reduced], str]) -> str:
+    """`finish(reduced)`; the C library's function of every lane where any is too large (or infinite)."""
+    vector, size = lanes.type(_F), lanes.intrinsic("fabs", _F, x)
+    fused = lanes.machine.name != "generic"
+
+    def beyond(bound: float) -> str:
+        return lanes.any(lanes.compare("ogt", _F, size, lanes.constant(_F, bound)))
+
+    def library() -> list[str]:
+        return [library_call(lanes, _F, name, [x])]
+
+    def in_double() -> list[str]:
+        largest = 2.0**40 if fused else 2.0**19
+        return lanes.function.choose(
+            beyond(largest), [vector], library, lambda: [finish(_reduced(lanes, x))], rare=True
+        )  # fmt: skip
+
+    def in_single() -> list[str]:
+        return [finish(_reduced_in_single(lanes, x))]
+
+    return (lanes.function.choose(beyond(2.0**17), [vector], in_double, in_single, rare=True) if fused else in_double())[0]
 
 
 def sin(lanes: Lanes, x: str) -> str:
     """sin(r) or cos(r) by the quadrant, with the quadrant's sign."""
 
-    def usual() -> str:
-        r, quadrant = _reduced(lanes, x)
+    def finish(reduced: Reduced) -> str:
+        r, quadrant = reduced
         square = lanes.op("fmul", _F, r, r)
         y = lanes.select(_odd(lanes, quadrant), _F, _cosine(lanes, square), _sine(lanes, r, square))
         y = _signed(lanes, y, quadrant, 2, 30)
         return lanes.select(lanes.compare("oeq", _F, x, lanes.constant(_F, 0.0)), _F, x, y)
 
-    return _guarded(lanes, x, "sin", usual)
+    return _reduce_and(lanes, x, "sin", finish)
 
 
 def cos(lanes: Lanes, x: str) -> str:
     """The sine one quadrant on."""
 
-    def usual() -> str:
-        r, quadrant = _reduced(lanes, x)
+    def finish(reduced: Reduced) -> str:
+        r, quadrant = reduced
         square = lanes.op("fmul", _F, r, r)
         y = lanes.select(_odd(lanes, quadrant), _F, _sine(lanes, r, square), _cosine(lanes, square))
         return _signed(lanes, y, lanes.op("add", "i32", quadrant, lanes.constant("i32", 1)), 2, 30)
 
-    return _guarded(lanes, x, "cos", usual)
+    return _reduce_and(lanes, x, "cos", finish)
 
 
 def tan(lanes: Lanes, x: str) -> str:
     """sin(r) / cos(r), or -cos(r) / sin(r) in odd quadrants."""
 
-    def usual() -> str:
-        r, quadrant = _reduced(lanes, x)
+    def finish(reduced: Reduced) -> str:
+        r, quadrant = reduced
         square = lanes.op("fmul", _F, r, r)
         sine, cosine, odd = _sine(lanes, r, square), _cosine(lanes, square), _odd(lanes, quadrant)
         y = lanes.op("fdiv", _F, lanes.select(odd, _F, cosine, sine), lanes.select(odd, _F, sine, cosine))
         y = _signed(lanes, y, quadrant, 1, 31)
         return lanes.select(lanes.compare("oeq", _F, x, lanes.constant(_F, 0.0)), _F, x, y)
 
-    return _guarded(lanes, x, "tan", usual)
+    return _reduce_and(lanes, x, "tan", finish)
 
 
 def _atan_to_one(lanes: Lanes, t: str) -> str:
