@@ -306,6 +306,10 @@ def _with_alpha(fn: Fn, scaled: Operator, scaled_: InplaceOperation) -> None:
         if alpha.__class__ is int and alpha == 1:
             entry = FAST.get((plain_, self.layout, kind if kind in NUMBERS else getattr(other, "layout", None)))
             return entry(self, other) if entry is not None else plain_(self, _operand(name, self, other))
+        if alpha.__class__ is float and kind not in NUMBERS:
+            entry = FAST.get((scaled_, self.layout, getattr(other, "layout", None), float))
+            if entry is not None:
+                return entry(self, other, alpha)
         second = _operand(name, self, other)
         return scaled_(self, second, _alpha(name, self, second, alpha))
 

@@ -147,9 +147,20 @@ def _bounded(x: Tensor, low: Any, high: Any) -> tuple[Operator, tuple[Any, ...]]
     return clamp_operator, (x, _operand("clamp", low, "min"), _operand("clamp", high, "max"))
 
 
+_REAL: frozenset[Any] = frozenset({int, float})
+
+
 @public("selecting", aliases=("clip",), out=True)
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
     """Between bounds (numbers or tensors), either of which may be missing. The gradient is 1 on the bounds too."""
+    if min.__class__ in _REAL and max.__class__ in _REAL and -128 <= min <= 127 and -128 <= max <= 127:
+        try:
+            entry = FAST.get((clamp_operator, input.layout, min.__class__, max.__class__))
+        except AttributeError:
+            need_tensor("clamp", input)
+            raise
+        if entry is not None and input.layout.dtype.kind == "f":  # which holds such numbers, so that nothing is to check
+            return entry(input, min, max)
     operator, operands = _bounded(input, min, max)
     return call(operator, operands, {})
 
@@ -181,10 +192,12 @@ inplace_method("clamp_max", lambda self, max: clamp_(self, max=max))
 
 
 def _lerp(start: Node, end: Node, weight: Any) -> Node:
+    dtype = build.promote([start, end, weight])
+    start, end, weight = (build.cast(v, compute_dtype(dtype), start.graph) for v in (start, end, weight))
     near = build.map_(Fn.LT, build.map_(Fn.ABS, weight), 0.5) if isinstance(weight, Node) else abs(weight) < 0.5
     span = end - start
     # From the nearer end, so that a weight of 1 gives the end exactly.
-    return build.where(near, start + weight * span, end - span * (1 - weight))
+    return build.cast(build.where(near, start + weight * span, end - span * (1 - weight)), dtype)
 
 
 def _lerp_vjp(inputs: list[Node], outputs: list[Node], grads: list[Node]) -> list[Node | None]:
