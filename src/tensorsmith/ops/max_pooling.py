@@ -24,6 +24,7 @@ from tensorsmith.ops.pooling_windows import (
     windows_of,
 )
 from tensorsmith.ops.registry import public
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -81,6 +82,9 @@ def _enter(rank: int) -> None:
         attrs = pooling_numbers(name, input, rank, kernel_size, stride, padding, dilation, ceil_mode)
         if rank == 1:
             need_floating("max_pool1d_impl", input.dtype)
+        if modes.grad and input.layout.tracked:  # the gradient asks where the values were: noted now, not searched again
+            values, _ = call(MAX_POOL_WITH_INDICES, (input,), attrs)
+            return values
         return call(MAX_POOL, (input,), attrs)
 
     integers = " (with return_indices integers too)" if rank == 1 else " and integers"

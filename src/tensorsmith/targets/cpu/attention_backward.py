@@ -124,7 +124,7 @@ class _Backward(Blocks):
         self, p: str, ds: str, mask: str | None, number: Value, first: Value, width: Value, lse: str, delta: str
     ) -> None:
         f, lanes, element = self.f, self.lanes, self.element
-        score = self.scores(p, mask, number, first)
+        score, seen = self.scores(p, mask), self.seen(number, first, width)
 
         def step(column: Value, counted: str | None) -> list[str]:
             at = f.mul(column, self.size)
@@ -132,10 +132,12 @@ class _Backward(Blocks):
             lanes.store(element, self.times_kept(weight, column), f.offset(p, at))
             change = self.op("fsub", self.times_kept(lanes.load(element, f.offset(ds, at)), column), delta)
             change = self.op("fmul", self.op("fmul", weight, change), self.scale)
+            change = change if counted is None else lanes.select(counted, element, change, self.zero)
             lanes.store(element, change, f.offset(ds, at))
             return []
 
-        self.along(width, [], step)
+        self.along(seen, [], step)
+        self.hide([p, ds], seen, width)
 
 
 def build(structure: AttentionStructure, pieces: Kernels, name: str) -> Function:

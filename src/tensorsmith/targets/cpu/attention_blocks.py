@@ -132,10 +132,31 @@ class Blocks(TiledKernel):
         text = ", ".join(f"i64 {n}" for n in numbers)
         self.f.do(f"call void @product(ptr {a}, ptr {b}, ptr {c}, {text})")
 
-    def scores(self, row: str, mask: str | None, number: Value, first: Value) -> Callable[[Value, str | None], str]:
+    def seen(self, number: Value, first: Value, width: Value) -> Value:
+        """How many of a block's keys a query sees, where causal only those up to itself; what is behind is not computed.
+
+        number, first, width: of this query, of the block's first key, and how many keys it has.
+        """
+        f = self.f
+        if not self.structure.causal:
+            return width
+        until = f.add(f.sub(number, first), 1)
+        return f.select(f.compare("sgt", until, 0), "i64", f.minimum(until, width), 0)
+
+    def hide(self, rows: Sequence[str], seen: Value, width: Value) -> None:
+        """Zeros in rows of weights behind the keys that are seen; the last vector of those is whole."""
+        if not self.structure.causal:
+            return
+        f, lanes = self.f, self.lanes
+        start = f.round_down(f.add(seen, lanes.count - 1), lanes.count)
+        with f.loop(start, width, lanes.count, name="hidden") as column:
+            for row in rows:
+                lanes.store(self.element, self.zero, f.offset(row, f.mul(column.index, self.size)))
+
+    def scores(self, row: str, mask: str | None) -> Callable[[Value, str | None], str]:
         """A function of a column of the block (and of the lanes that count): its scores, scaled and masked.
 
-        row: the block's row; mask: that row of the mask; number, first: of this query, and of the block's first key.
+        row: the block's row; mask: that row of the mask.
         """
         f, lanes, element = self.f, self.lanes, self.element
         kind, spread = self.structure.mask, self.structure.spread
@@ -143,9 +164,6 @@ class Blocks(TiledKernel):
         whole = ""
         if spread and mask is not None:
             whole = lanes.splat(memory, f.load(memory, mask, 1 if kind == "bool" else self.size))
-        limit = ""
-        if self.structure.causal:
-            limit = lanes.splat("i32", f.value(f"trunc i64 {f.sub(number, first)} to i32"))
 
         def at(column: Value, counted: str | None) -> str:
             value = self.op("fmul", lanes.load(element, f.offset(row, f.mul(column, self.size))), self.scale)
@@ -157,10 +175,6 @@ class Blocks(TiledKernel):
                     value = lanes.select(kept, element, value, self.infinite)
                 else:
                     value = self.op("fadd", value, given)
-            if limit:
-                place = lanes.splat("i32", f.value(f"trunc i64 {column} to i32"))
-                place = lanes.op("add", "i32", place, lanes.iota("i32"))
-                value = lanes.select(lanes.compare("sle", "i32", place, limit), element, value, self.infinite)
             return value if counted is None else lanes.select(counted, element, value, self.infinite)
 
         return at

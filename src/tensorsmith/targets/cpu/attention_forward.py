@@ -113,7 +113,7 @@ class _Forward(Blocks):
         out: str, again: str,
     ) -> None:  # fmt: skip
         f, lanes, element = self.f, self.lanes, self.element
-        score = self.scores(row, mask, number, first)
+        score, seen = self.scores(row, mask), self.seen(number, first, width)
 
         def masked(column: Value, counted: str | None, most: str) -> list[str]:
             value = score(column, counted)
@@ -121,15 +121,16 @@ class _Forward(Blocks):
             return [self.larger(value, most)]
 
         before = self.splat_from(largest_at)
-        (most,) = self.along(width, [before], masked)
+        (most,) = self.along(seen, [before], masked)
         most = self.across(str(most), self.larger)
         base = self._safe(most)
-        with f.loop(0, width, lanes.count, [(self.vector, self.zero)], name="column") as column:
+        with f.loop(0, seen, lanes.count, [(self.vector, self.zero)], name="column") as column:
             place = f.offset(row, f.mul(column.index, self.size))
             value = self.apply(Fn.EXP, self.op("fsub", lanes.load(element, place), base))
             lanes.store(element, self.times_kept(value, column.index), place)
             column.next = [self.op("fadd", column.carried[0], value)]
             f.note("scores = exp(scores - largest)")
+        self.hide([row], seen, width)
         factor = self.apply(Fn.EXP, self.op("fsub", before, base))
         total = self.across(str(column.out[0]), lambda a, b: self.op("fadd", a, b))
         total = self.op("fadd", self.op("fmul", self.splat_from(total_at), factor), total)
