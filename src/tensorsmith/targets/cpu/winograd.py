@@ -47,6 +47,7 @@ def loops_function(vectors: Vectors, form: Form, bias: bool, function: str) -> F
         word: f.load("i64", f.offset("%args", 8 * (len(names) + 1 + i)), 8) for i, word in enumerate(WORDS)
     }
     chunk = f.value("zext i32 %chunk to i64")
+    scratch = Transforms(form, f, vectors).scratch()
     # A worker keeps its own part of the workspace, which its caches know; workers beyond the number of chunks take one a chunk.
     worker, chunks = f.value("zext i32 %worker to i64"), f.value("zext i32 %chunks to i64")
     part = f.select(f.compare("ult", worker, chunks), "i64", worker, f.add(chunks, chunk))
@@ -69,12 +70,12 @@ def loops_function(vectors: Vectors, form: Form, bias: bool, function: str) -> F
             return image, f.sub(line, f.mul(image, w["down"])), first, count, f.sub(f.add(start, first), tile0)
 
         with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
-            _input(f, vectors, form, w, at["x"], slab, v, *place(line.index))
+            _input(f, vectors, form, w, at["x"], slab, v, scratch, *place(line.index))
         with f.loop(0, form.products, 1, name="point") as point:
             a, b, c = (f.offset(p, f.mul(point.index, w[f"{n}_point"])) for n, p in (("u", at["u"]), ("v", v), ("m", m)))
             _product(f, vectors, w, a, b, c, f.sub(tile1, tile0))
         with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
-            _output(f, vectors, form, w, m, at["y"], at.get("bias"), function, *place(line.index))
+            _output(f, vectors, form, w, m, at["y"], at.get("bias"), function, scratch, *place(line.index))
     return f
 
 
@@ -89,8 +90,8 @@ def _start(f: Function, lanes: int, index: Value, count: Value) -> Value:
 
 
 def _input(
-    f: Function, vectors: Vectors, form: Form, w: dict[str, Value], x: str, slab: str, v: str, image: Value, row: Value,
-    first: Value, count: Value, position: Value,
+    f: Function, vectors: Vectors, form: Form, w: dict[str, Value], x: str, slab: str, v: str, scratch: str, image: Value,
+    row: Value, first: Value, count: Value, position: Value,
 ) -> None:  # fmt: skip
     """V of one row of tiles, every channel; the slab holds one channel of it: [row][remainder][pitch]."""
     size, lanes, m, side = vectors.compute_size, vectors.lanes, form.outputs, form.side
@@ -146,10 +147,13 @@ def _input(
         with f.loop(0, count, lanes, name="tiles in vectors") as q:
             start = f.mul(_start(f, lanes, q.index, count), size)
             here, there = f.offset(slab, start), f.offset(c.carried[1], start)
-            d: list[list[Value]] = [[vectors.load(f, f.offset(here, places[i][j])) for j in range(side)] for i in range(side)]
-            values = [value for line in transforms.both_ways(transforms.of_input, d) for value in line]
-            for point, value in enumerate(values):
-                vectors.store(f, value, f.offset(there, targets[point]))
+
+            def element(i: int, j: int, here: str = here) -> Value:
+                return vectors.load(f, f.offset(here, places[i][j]))
+
+            for i, values in enumerate(transforms.rows(transforms.of_input, element, scratch)):
+                for j, value in enumerate(values):
+                    vectors.store(f, value, f.offset(there, targets[side * i + j]))
             f.note("V[points][c][tiles] = B' d B")
         c.next = [f.offset(c.carried[0], w["x_channel"]), f.offset(c.carried[1], w["v_row"])]
 
@@ -205,7 +209,7 @@ def _product(f: Function, vectors: Vectors, w: dict[str, Value], u: str, v: str,
 
 def _output(
     f: Function, vectors: Vectors, form: Form, w: dict[str, Value], products: str, y: str, bias: str | None, function: str,
-    image: Value, row: Value, first: Value, count: Value, position: Value,
+    scratch: str, image: Value, row: Value, first: Value, count: Value, position: Value,
 ) -> None:  # fmt: skip
     """The results of one row of tiles, every channel."""
     size, lanes, m, side = vectors.compute_size, vectors.lanes, form.outputs, form.side
@@ -222,14 +226,13 @@ def _output(
             start = _start(f, lanes, q.index, count)
             here = f.offset(o.carried[0], f.mul(start, size))
             there = f.offset(o.carried[1], f.mul(start, m * size))
-            d: list[list[Value]] = [
-                [vectors.load(f, f.offset(here, sources[side * i + j])) for j in range(side)] for i in range(side)
-            ]
-            found = transforms.both_ways(transforms.of_output, d)
             left = f.sub(right, f.mul(start, m))
 
-            def write(i: int, found: list[list[Value]] = found, there: str = there, left: Value = left) -> None:
-                line = found[i] if begin is None else [transforms.plus(value, 1, begin) for value in found[i]]  # noqa: B023
+            def element(i: int, j: int, here: str = here) -> Value:
+                return vectors.load(f, f.offset(here, sources[side * i + j]))
+
+            def write(i: int, found: list[Value], there: str = there, left: Value = left) -> None:
+                line = found if begin is None else [transforms.plus(value, 1, begin) for value in found]  # noqa: B023
                 line = _together(f, vectors, apply(f, vectors, function, line))
                 place = f.offset(there, f.mul(w["y_0"], i))
 
@@ -245,9 +248,8 @@ def _output(
 
                 f.branch(f.compare("sge", left, m * lanes), plain, masked)
 
-            write(0)
-            for i in range(1, m):
-                with f.if_(f.compare("sgt", below, i)):
-                    write(i)
+            for i, found in enumerate(transforms.rows(transforms.of_output, element, scratch)):
+                with f.if_(f.compare("sgt", below, i)):  # always for the first one
+                    write(i, found)
             f.note("y[o][m rows][m tiles] = A' M A + bias")
         o.next = [f.offset(o.carried[0], w["m_row"]), f.offset(o.carried[1], w["y_channel"])]

@@ -5,7 +5,7 @@ Points come in pairs +-p (`ir/winograd.py`), so the sums for both share an even 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tensorsmith.ir.winograd import Form
 from tensorsmith.targets.cpu.build import Function, Value, float_literal
@@ -24,6 +24,31 @@ class Transforms:
         """A rule on the columns, then on the rows of a matrix of vectors."""
         columns = [rule([row[j] for row in d]) for j in range(len(d[0]))]
         return [rule([column[i] for column in columns]) for i in range(len(columns[0]))]
+
+    @property
+    def in_passes(self) -> bool:
+        """Whether a transform takes columns, then rows, through memory: far more elements than there are registers."""
+        return self.form.products > 2 * self.vectors.registers
+
+    def scratch(self) -> str:
+        """Memory for `rows`, of the function being written: to ask for in its entry block."""
+        return self.f.stack(self.vectors.type, self.form.products, 64) if self.in_passes else ""
+
+    def rows(self, rule: Rule, element: Callable[[int, int], Value], scratch: str) -> Iterator[list[Value]]:
+        """`both_ways` of the matrix of `element(i, j)`, row by row of the result."""
+        side, bytes_of_vector = self.form.side, self.vectors.lanes * self.vectors.compute_size
+        if not self.in_passes:
+            yield from self.both_ways(rule, [[element(i, j) for j in range(side)] for i in range(side)])
+            return
+        count = 0
+        for j in range(side):
+            column = rule([element(i, j) for i in range(side)])
+            count = len(column)
+            for i, value in enumerate(column):
+                self.vectors.store(self.f, value, self.f.offset(scratch, (i * side + j) * bytes_of_vector))
+        for i in range(count):
+            places = [self.f.offset(scratch, (i * side + j) * bytes_of_vector) for j in range(side)]
+            yield rule([self.vectors.load(self.f, place) for place in places])
 
     def plus(self, a: Value, factor: float, b: Value) -> Value:
         """a + factor * b."""
