@@ -67,7 +67,7 @@ def test_any_problem(p: tuple[np.ndarray, np.ndarray, dict[str, Any]], isa: str)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize(("images", "extent"), [(1, 50), (3, 21), (40, 6)])
+@pytest.mark.parametrize(("images", "extent"), [(1, 50), (3, 21), (5, 14), (40, 6)])
 def test_parts_and_blocks_in_any_order(isa: str, images: int, extent: int):
     x, g = normal(40, images, extent, extent), normal(11, images, extent, extent)
     found = [check(x, g, {"low": (1, 1)}, isa, reverse) for reverse in (False, True)]

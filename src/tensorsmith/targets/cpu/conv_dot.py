@@ -21,8 +21,9 @@ from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.conv_slab import fill_slab
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 
-# Output channels and columns (input channel, tap) of a tile: their sums and one vector of each channel fill the registers.
-TILES = {"avx512": (4, 6), "avx2": (3, 4), "generic": (2, 4)}
+# Output channels and columns (input channel, tap) of a tile: their sums, the vectors of one side and one of the other fill the
+# registers.
+TILES = {"avx512": ((4, 6), (6, 4)), "avx2": ((3, 4), (4, 3)), "generic": ((2, 4), (4, 2))}
 SINGLE = {"avx512": 25, "avx2": 12, "generic": 12}  # most columns where a group has one output channel
 
 SLAB = (
@@ -31,7 +32,7 @@ SLAB = (
 )  # fmt: skip
 WORDS = (
     "units", "units_per_chunk", "channel_blocks", "channel_block", "inner", "outer", "images", "parts", "block",
-    "taps", "columns", "places", "y_channel", "y_group", "y_outer", "positions", "row_tiles",
+    "taps", "columns", "places", "y_channel", "y_group", "y_outer", "runs", "run", "jump", "row_tiles",
     "g_offset", "totals_offset", "zero_bytes", "workspace_stride",
     *(f"x_{name}" for name in SLAB), *(f"g_{name}" for name in SLAB),
 )  # fmt: skip
@@ -39,10 +40,10 @@ WORDS = (
 ENTRY = "conv_dot"
 
 
-def tile_of(isa: str, outer: int, taps: int) -> tuple[int, int]:
-    """Rows and columns of the tile for groups of `outer` output channels and kernels of so many taps."""
+def tile_of(isa: str, outer: int, inner: int, taps: int) -> tuple[int, int]:
+    """Rows and columns of the tile for groups of `outer` output and `inner` input channels and kernels of so many taps."""
     if outer > 1:
-        return TILES[isa]
+        return min(TILES[isa], key=lambda tile: -(-outer // tile[0]) * -(-inner * taps // tile[1]))
     return 1, -(-taps // -(-taps // SINGLE[isa]))
 
 
@@ -52,27 +53,37 @@ def totals_of_tile(lanes: int, tile: tuple[int, int]) -> int:
 
 
 def tile_function(vectors: Vectors, tile: tuple[int, int]) -> Function:
-    """totals += the sums of one tile over `count` elements; places: byte offsets of the tile's columns in the slab of x."""
+    """totals += the sums of a tile over `runs` of `run` bytes, `jump` apart; places: bytes to its columns in the slab of x."""
     rows, columns = tile
     f = Function(
         "conv_dot_tile",
-        [("ptr", "x"), ("ptr", "places"), ("ptr", "g"), ("i64", "g_plane"), ("i64", "count"), ("ptr", "totals")],
+        [
+            ("ptr", "x"), ("ptr", "places"), ("ptr", "g"), ("i64", "g_plane"), ("i64", "runs"), ("i64", "run"), ("i64", "jump"),
+            ("ptr", "totals"),
+        ],
         attributes="noinline",
     )
     size, lanes = vectors.compute_size, vectors.lanes
-    starts = [("ptr", f.offset("%x", f.load("i64", f.offset("%places", 8 * j), 8))) for j in range(columns)]
-    starts += [("ptr", f.offset("%g", f.mul("%g_plane", r))) for r in range(rows)]
+    starts = [f.offset("%x", f.load("i64", f.offset("%places", 8 * j), 8)) for j in range(columns)]
+    starts += [f.offset("%g", f.mul("%g_plane", r)) for r in range(rows)]
     cells = rows * columns
-    with f.loop(0, "%count", lanes, [*[(vectors.type, vectors.zero)] * cells, *starts], do_while=True, name="position") as p:
-        pointers = p.carried[cells:]
-        g = [vectors.load(f, pointer) for pointer in pointers[columns:]]
-        after: list[Value] = []
-        for j in range(columns):
-            x = vectors.load(f, pointers[j])
-            after += [vectors.multiply_add(f, g[r], x, p.carried[j * rows + r]) for r in range(rows)]
-        f.note(f"sums[{rows}][{columns} x {lanes}] += g[o][positions] * x[c][t + positions]")
-        p.next = [*after, *(f.offset(pointer, lanes * size) for pointer in pointers)]
-    for i, total in enumerate(vectors.sum_lanes(f, list(p.out[:cells]))):
+    # Indices of the starts, of x and of g: those of the fewer stay in registers.
+    few, many = sorted((range(columns), range(columns, columns + rows)), key=len)
+    with f.loop(0, "%runs", 1, [*[(vectors.type, vectors.zero)] * cells, ("i64", 0)], do_while=True, name="run") as run:
+        begin = run.carried[cells]
+        sums = [(vectors.type, value) for value in run.carried[:cells]]
+        with f.loop(begin, f.add(begin, "%run"), lanes * size, sums, do_while=True, name="position in the run") as p:
+            after: list[Value] = list(p.carried)
+            held = {i: vectors.load(f, f.offset(starts[i], p.index)) for i in few}
+            for i in many:
+                passing = vectors.load(f, f.offset(starts[i], p.index))
+                for k, value in held.items():
+                    cell = min(i, k) * rows + max(i, k) - columns
+                    after[cell] = vectors.multiply_add(f, value, passing, after[cell])
+            f.note(f"sums[{rows}][{columns} x {lanes}] += g[o][positions] * x[c][t + positions]")
+            p.next = after
+        run.next = [*p.out, f.add(begin, "%jump")]
+    for i, total in enumerate(vectors.sum_lanes(f, list(run.out[:cells]))):
         place = f.offset("%totals", i * lanes * size)
         vectors.store(f, vectors.plus(f, vectors.load(f, place), total), place)
     return f
@@ -110,6 +121,11 @@ def blocks_function(vectors: Vectors, tile: tuple[int, int]) -> Function:
             from_g = f.offset(g, f.mul(image.index, of_g["x_image"]))
             fill_slab(f, vectors, of_x, from_x, x_slab, edges["x"], outer0, of_x["slab_0"])
             fill_slab(f, vectors, of_g, from_g, g_slab, edges["g"], outer0, of_g["slab_0"])
+            own_rows = f.minimum(of_g["slab_0"], f.sub(of_g["space_0"], outer0))  # the others are zeros
+            apart = f.compare("sgt", w["runs"], 1)
+            runs = f.select(apart, "i64", own_rows, 1)
+            in_one = f.round_down(f.add(f.mul(own_rows, w["jump"]), vectors.lanes * size - 1), vectors.lanes * size)
+            run = f.select(apart, "i64", w["run"], in_one)
             column_bytes = f.mul(w["row_tiles"], tile_bytes)
             with f.loop(0, w["row_tiles"], 1, [("ptr", g_slab), ("ptr", totals)], name="tile of output channels") as row:
                 seen, first_sums = row.carried
@@ -117,7 +133,7 @@ def blocks_function(vectors: Vectors, tile: tuple[int, int]) -> Function:
                     own = f.offset(places, f.mul(column.index, 8))
                     f.do(
                         f"call void @conv_dot_tile(ptr {x_slab}, ptr {own}, ptr {seen}, i64 {of_g['plane']}, "
-                        f"i64 {w['positions']}, ptr {column.carried[0]})"
+                        f"i64 {runs}, i64 {run}, i64 {w['jump']}, ptr {column.carried[0]})"
                     )
                     column.next = [f.offset(column.carried[0], column_bytes)]
                 row.next = [f.offset(seen, f.mul(of_g["plane"], rows)), f.offset(first_sums, tile_bytes)]

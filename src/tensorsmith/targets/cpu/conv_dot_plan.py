@@ -84,7 +84,7 @@ def plan_dot(
     """
     pieces = dot_kernels(dtype, machine or default_machine())
     size, lanes = pieces.storage_size, pieces.lanes
-    tile = tile_of(pieces.machine.name, p.outer, math.prod(p.kernel))
+    tile = tile_of(pieces.machine.name, p.outer, p.inner, math.prod(p.kernel))
     tile_rows, tile_columns = tile
     x_group, g_image, g_outer, *g_space = others
     spans = [(k - 1) * d for k, d in zip(p.kernel, p.dilation)]
@@ -92,10 +92,13 @@ def plan_dot(
     slab_1, pitch = (n + span // s for n, span, s in zip(p.out[1:], spans[1:], p.stride[1:]))
     block = max(1, min(p.out[0], _POSITIONS // (slab_1 * pitch)))
     parts = -(-p.out[0] // block)
+    block = -(-p.out[0] // parts)  # no rows of zeros but in the last part
     slab_0 = block + spans[0] // p.stride[0]
     plane = math.prod(phases) * slab_0 * slab_1 * pitch * size
     positions = -(-block * slab_1 * pitch // lanes) * lanes
     g_plane = positions * size
+    run = -(-p.out[1] * pitch // lanes) * lanes
+    runs = block if p.out[1] < slab_1 and run <= slab_1 * pitch else 1  # apart, without the rows of axis 1 that are no results
 
     tap_count = math.prod(p.kernel)
     channel_block = max(1, min(p.inner, _SLAB_BYTES // plane))
@@ -144,7 +147,8 @@ def plan_dot(
         "units": units, "units_per_chunk": units_per_chunk, "channel_blocks": channel_blocks, "channel_block": channel_block,
         "inner": p.inner, "outer": p.outer, "images": p.batch, "parts": parts, "block": block, "taps": tap_count,
         "columns": columns, "places": tables[0].ctypes.data, "y_channel": tables[1].ctypes.data,
-        "y_group": y[1] * p.outer * size, "y_outer": y[1] * size, "positions": positions, "row_tiles": row_tiles,
+        "y_group": y[1] * p.outer * size, "y_outer": y[1] * size, "runs": runs, "run": run * size,
+        "jump": slab_1 * pitch * size, "row_tiles": row_tiles,
         "g_offset": g_offset, "totals_offset": totals_offset, "zero_bytes": zero_bytes, "workspace_stride": workspace_stride,
         **{f"x_{name}": value for name, value in of_x.items()}, **{f"g_{name}": value for name, value in of_g.items()},
     }  # fmt: skip
