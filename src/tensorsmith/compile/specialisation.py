@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.compile.difference import check_agreement
+from tensorsmith.compile.gradient import TracedGradient, traced_gradient
 from tensorsmith.compile.nest import flatten, hashable, unflatten
 from tensorsmith.compile.tracer import Current, Effect, Source, TracedStorage, Tracer, module_state
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided
-from tensorsmith.eager.operator import Operation, Program
+from tensorsmith.eager.operator import BackwardOperator, Operation, Program
 from tensorsmith.eager.record import recorder
 from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.passes.manager import off, optimise
@@ -31,15 +32,39 @@ from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
 Memory = int | tuple[str, int]
 
 
+class _TracedProgram(Program):
+    """A traced function as a program. Its gradient's graph no longer says where autograd stopped, or followed another rule."""
+
+    __slots__ = ()
+
+    def backward(self, needs: tuple[bool, ...], grads: tuple[bool, ...]) -> BackwardOperator:
+        found = super().backward(needs, grads)
+        if self.operation.stops:
+            found.override = _refuse_second  # type: ignore[method-assign]
+        return found
+
+
+def _refuse_second(attrs: dict[str, Any]) -> Any:
+    raise NotImplementedError(
+        "compile: the second derivative of a compiled function that uses detach(), no_grad or an autograd.Function on tracked "
+        "tensors; take the inner gradient inside the compiled function"
+    )
+
+
 class _Traced(Operation):
     """A traced function as an operation, so that a forward function is differentiated like any operator."""
 
     def __init__(self, name: str, tracer: Tracer) -> None:
         self.name = name
-        self._program = Program(self, tracer.graph, {}, f"Compiled{name.title()}Backward")
+        self.rule: TracedGradient | None = None
+        self.stops = tracer.stops
+        self._program = _TracedProgram(self, tracer.graph, {}, f"Compiled{name.title()}Backward")
 
     def program(self, kinds: Sequence[Any], attrs: dict[str, Any]) -> Program:
         return self._program
+
+    def override(self, attrs: dict[str, Any]) -> Any:
+        return self.rule
 
 
 class Pinned(Exception):
@@ -98,6 +123,7 @@ class Specialisation:
         self.events = [e for e in tracer.events if isinstance(e, Effect) or e.node is not None]
         self.effects = [e for e in self.events if isinstance(e, Effect)]
         self.operation = _Traced(name, tracer)
+        self.operation.rule = self.gradient
         self.choices = [(optimizer, choices) for optimizer, choices, _ in tracer.optimizers.values()]
         self.captured_storages = {id(s.tensor.storage) for s in tracer.sources if s.tensor is not None}
         self.runs = 0
@@ -258,8 +284,15 @@ class Specialisation:
                 self.grads.append((target, self.output(tracer.value(grad), outputs), self.memory_of(grad)))
         self.had_grad = [(leaf, before is not None) for leaf, before in tracer.captured if id(leaf) not in tracer.grad_set]
         self.check_leaves(arguments)
-        tracer.undo()
         graph.outputs = tuple(outputs)
+        self.gradient = None
+        if any(self.tracked) and modes.grad:
+            differentiable: dict[int, Tensor] = {}
+            for tensor, (number, _), tracked in zip(results, self.results, self.tracked):
+                if tracked:
+                    differentiable.setdefault(number, tensor)
+            self.gradient = traced_gradient(tracer, differentiable, stand_ins)
+        tracer.undo()
 
     def memory_of(self, tensor: Tensor) -> Memory:
         """Whose memory a tensor of the trace is: an input's (its number), or a storage made by the trace."""

@@ -123,6 +123,7 @@ class Tracer:
     shared: dict[Any, Any] = field(default_factory=dict)  # host numbers by who asks
     kept: list[Callable[[], None]] = field(default_factory=list)  # put back what effects did while tracing
     optimizers: dict[int, tuple[Any, tuple, dict]] = field(default_factory=dict)  # that step: choices and state before
+    stops: bool = False  # whether autograd stopped somewhere, or followed a rule of the user's, on tracked tensors
     guards: Guards = field(default_factory=Guards)  # the Python values that the function read
     lines: list[tuple[int, str]] | None = None  # from which node on a line of the user made nodes, where asked for
     modules: list[tuple[Any, Any]] = field(default_factory=list)  # modules called, with what the trace relied on
@@ -263,6 +264,7 @@ class Tracer:
 
     def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
         """A custom `autograd.Function` is traced like anything else."""
+        self.stops = True
         return NotImplemented
 
     def note_module(self, module: Any) -> None:
@@ -293,6 +295,7 @@ class Tracer:
             return results[0] if len(results) == 1 else tuple(results)
 
         needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
+        self.stops = self.stops or (not modes.grad and any(needs))
         differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
         if not any(needs) or not any(differentiable):
             return run(*operands)
@@ -402,6 +405,7 @@ class Tracer:
 
     def detach(self, tensor: Tensor) -> Tensor:
         """An untracked tensor over the same storage."""
+        self.stops = self.stops or tensor.layout.tracked
         value = self.value(tensor)
         result = Tensor.__new__(Tensor)
         result.layout = tensor.layout.with_tracking(False)

@@ -203,6 +203,11 @@ class Graph:
                 self._interned[full_key] = found
         return found
 
+    def cut_back(self, nodes: int, inputs: int) -> None:
+        """Forget what was added after the first so many nodes and inputs."""
+        del self.nodes[nodes:], self.inputs[inputs:]
+        self._interned = {key: node for key, node in self._interned.items() if node.index < nodes}
+
     def live_nodes(self) -> list[Node]:
         """Nodes the outputs depend on, in topological order."""
         needed = [False] * len(self.nodes)
