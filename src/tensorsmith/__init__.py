@@ -14,7 +14,12 @@ from tensorsmith import (
     passes as passes,
     scalar as scalar,
 )
-from tensorsmith.compile import compile as compile, explain as explain
+from tensorsmith.compile import (
+    compile as compile,
+    cond as cond,
+    explain as explain,
+    while_loop as while_loop,
+)
 from tensorsmith.core.dtypes import (
     DType as dtype,
     bfloat16 as bfloat16,

@@ -15,6 +15,7 @@ from tensorsmith.ir.graph import Graph, Node, Primitive, base_of, copy_into
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.passes.fusion import Fusion, Group
+from tensorsmith.runtime.control_steps import joined
 from tensorsmith.runtime.steps import LIBRARY_KERNELS, LONG_WORK, KernelStep, Request, Step, index_error
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
@@ -43,7 +44,8 @@ def may_fail(group: Group) -> bool:
         from tensorsmith.targets.reference.special import ROUTINES
 
         name = anchor.attrs["name"]
-        return name == "no_derivative" or not (name in ROUTINES or name in LIBRARY_KERNELS or name == "winograd_weight")
+        safe = name in ROUTINES or name in LIBRARY_KERNELS or name == "winograd_weight"
+        return not safe or name == "no_derivative"
     return False
 
 
@@ -58,7 +60,7 @@ def in_safe_order(fusion: Fusion, updates: Mapping[Node, Node]) -> tuple[list[Gr
 
     last failing: the number of the last step that may raise once the checks are made; -1 where none may.
     """
-    groups = fusion.groups
+    groups = joined(fusion.groups)
     maker = {root: i for i, group in enumerate(groups) for root in group.roots}
     replacing = {i for root, i in maker.items() if root in updates}
     front: set[int] = set()

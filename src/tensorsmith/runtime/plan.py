@@ -18,7 +18,8 @@ import numpy as np
 
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, as_complex, as_real, extent
-from tensorsmith.ir.graph import Graph, Node, Primitive, replay
+from tensorsmith.ir.control import is_control
+from tensorsmith.ir.graph import Graph, Node, Primitive, replay, touches_complex
 from tensorsmith.kernels.assemble import Kernel, assemble_copy
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
@@ -29,6 +30,7 @@ from tensorsmith.runtime import profiler
 from tensorsmith.runtime.arena import Arena, Part
 from tensorsmith.runtime.checked_steps import in_safe_order, index_check, separate_updates
 from tensorsmith.runtime.complex_steps import numpy_step
+from tensorsmith.runtime.control_steps import control_steps
 from tensorsmith.runtime.steps import (
     ANCHOR_STEPS,
     LONG_WORK,
@@ -187,6 +189,8 @@ def requests_of(fusion: Fusion, group: Group) -> list[Request]:
     """The steps of a group before their buffers have addresses."""
     if group.anchor is None:
         return [fused_step(fusion, group)]
+    if is_control(group.anchor) and not touches_complex(group.anchor):
+        return control_steps(fusion, group)
     if fusion.is_numpy_step(group.anchor):
         return [numpy_step(fusion, group)]
     return ANCHOR_STEPS[group.anchor.op](fusion, group)

@@ -62,7 +62,27 @@ def winograd_weight(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> n
     return np.einsum("ai,ocij,bj->aboc", matrix, arrays[0], matrix).reshape(attrs["shape"])
 
 
+def cond(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarray:
+    """One result of the graph that is chosen."""
+    from tensorsmith.targets.reference.interpret import interpret
+
+    predicate, *operands = arrays
+    return interpret(attrs["then" if predicate.reshape(()) else "other"], operands)[attrs["output"]]
+
+
+def while_loop(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarray:
+    """One of the carried values when the condition is false."""
+    from tensorsmith.targets.reference.interpret import interpret
+
+    carried, captured = list(arrays[: attrs["carried"]]), arrays[attrs["carried"] :]
+    while interpret(attrs["condition"], [*carried, *captured])[0].reshape(()):
+        carried = interpret(attrs["body"], [*carried, *captured])
+    return carried[attrs["output"]]
+
+
 ROUTINES: dict[str, Routine] = {
+    "cond": cond,
+    "while_loop": while_loop,
     "argsort": argsort,
     "scatter_reduce": scatter_reduce,
     "searchsorted": searchsorted,
