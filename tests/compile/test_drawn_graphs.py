@@ -36,7 +36,7 @@ EXACT = {
     "mul": lambda a, b, c: a * b,
     "half": lambda a, b, c: a / 2,
     "neutral": lambda a, b, c: (a * 1 + 0) - 0.0,
-    "negatives": lambda a, b, c: -(-a) + -b,
+    "negatives": lambda a, b, c: a.neg().neg() + -b,
     "maximum": lambda a, b, c: a.maximum(b),
     "relu": lambda a, b, c: a.relu(),
     "abs": lambda a, b, c: (-a).abs(),
