@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "course").glob("*.md"))]
-GUIDES = ("autograd.md", "func.md", "kernels.md", "numerics.md", "scalars-guide.md", "tensors.md")
+GUIDES = ("autograd.md", "compile.md", "func.md", "kernels.md", "numerics.md", "scalars-guide.md", "tensors.md")
 CHAPTERS = ("1-scalars", "2-tensors", "3-map-zip-reduce", "4-kernels", "5-convolution", "6-training")
 FENCE = re.compile(r"^```python *\n(.*?)^``` *$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

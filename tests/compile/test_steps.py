@@ -8,6 +8,7 @@ import pytest
 import tensorsmith as ts
 from tensorsmith.compile.compiled import BreakWarning
 from tensorsmith.compile.tracer import TraceError, ValueNeeded
+from tensorsmith.targets.cpu.memory import memory_stats
 
 optim, schedules = ts.optim, ts.optim.lr_scheduler
 
@@ -207,6 +208,17 @@ def test_checks_that_come_after_a_write_in_the_function():
     assert total.tolist() == [1.0] * 3 and count.tolist() == [1] * 3
     d[1] = 1
     assert compiled(ts.ones(3), ts.tensor([0])).tolist() == [4.0]
+
+
+def test_the_steady_state_asks_the_system_for_nothing():
+    training = Training()
+    compiled, reserved = ts.compile(training.step), []
+    for _ in range(6):
+        compiled(*GOOD)
+        reserved.append(memory_stats()["reserved"])
+    assert len(set(reserved[2:])) == 1
+    memory = compiled.plans[0].plan.memory
+    assert memory.bound <= memory.temporaries <= memory.without_reuse and memory.in_place >= len(training.parameters) * 2
 
 
 # --- values that Python needs ------------------------------------------------------------------------------------------
