@@ -19,7 +19,7 @@ and the four gates, of a GRU r, z, n and p_n. gk is a gradient of all that, wher
 differentiated.
 
 On the CPU each is one kernel. Second derivatives and tangents are compositions of other primitives, step by step: the first
-call plans a graph that grows with the number of steps.
+call plans a graph whose nodes, and whose planning, grow as the number of steps.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tensorsmith.ir.build import broadcast_to, cast, full, sum_to
+from tensorsmith.ir.contributions import total_of
 from tensorsmith.ir.gradients import RULES
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 
@@ -140,25 +141,23 @@ def _pull_back(
     graph: Graph, active: set[Node], values: dict[Node, Node], grad_inputs: dict[int, Node]
 ) -> dict[Node, Node]:
     """Apply the rules from the outputs to the inputs; contributions to one value are added in a fixed order."""
-    gradients: dict[Node, Node] = {}
+    contributions: dict[Node, list[Node]] = {}
 
     def contribute(node: Node, part: Node) -> None:
-        part = fit(part, node)
-        so_far = gradients.get(node)
-        gradients[node] = part if so_far is None else so_far + part
+        contributions.setdefault(node, []).append(fit(part, node))
 
     for number, grad in grad_inputs.items():
         contribute(graph.outputs[number], grad)
     for node in reversed(graph.live_nodes()):
-        if node.op is Primitive.INPUT or node not in gradients:
+        if node.op is Primitive.INPUT or node not in contributions:
             continue
-        grad = gradients.pop(node)
+        grad = total_of(contributions.pop(node))
         seen = replay(grad.graph, node, [values[operand] for operand in node.inputs])
         parts = RULES[node.op](seen, values[node], grad)
         for operand, part in zip(node.inputs, parts, strict=True):
             if part is not None and operand in active:
                 contribute(operand, part)
-    return gradients
+    return {node: total_of(parts) for node, parts in contributions.items()}
 
 
 def fit(grad: Node, value: Node) -> Node:

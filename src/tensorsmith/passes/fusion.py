@@ -54,6 +54,7 @@ def of_numbers(node: Node) -> bool:
 
 VIEW_RULES = {op: views.RULES[op.value] for op in Primitive if op.value in views.RULES}
 LARGEST_BODY = 96  # inlined scalar operations in one kernel; also bounds recursion
+LONG_BODY = 32  # from so many on, a value with several readers is memory from the start
 
 
 class NeedsBuffer(Exception):
@@ -271,10 +272,13 @@ class Fusion:
             for operand in node.inputs:
                 self.consumers.setdefault(operand, []).append(node)
         self.materialised: set[Node] = set()
-        self.steps: dict[Node, tuple[Group, set[Node]]] = {}  # of every root by itself, and the nodes that decided it
+        self.steps: dict[Node, Group] = {}  # of every root by itself
+        self.parts: dict[tuple[Node, int], tuple[Group, set[Node]]] = {}  # what an anchor computes of an operand it copies
+        self.deciding: dict[Node, set[Node | tuple[Node, int]]] = {}  # the steps and parts that were found going through a node
         self.epilogues: dict[Node, Group] = {}
         self.groups: list[Group] = []
         self.required()
+        self.shorten()
 
     def place(self, node: Node) -> Strided:
         """Where a materialised value lies in its buffer."""
@@ -317,6 +321,25 @@ class Fusion:
                     self.materialised.add(base)
                 elif base.attrs["param"]:  # a run-time scalar has no memory: the plan copies it into some
                     raise NeedsBuffer(base)
+
+    def shorten(self) -> None:
+        """Cut what runs on from step to step of a recurrence, before every kernel along it is found to compute the same.
+
+        Without it the analysis goes through the last `LARGEST_BODY` operations again for every value that it materialises.
+        """
+        below: dict[Node, frozenset[Node]] = {}
+        nothing: frozenset[Node] = frozenset()
+        for node in self.nodes:
+            if node in self.materialised or node.op is Primitive.INPUT:
+                continue
+            met = nothing.union(*[below.get(operand, nothing) for operand in node.inputs])
+            if node.op not in VIEWS and len(met) < LARGEST_BODY:
+                met |= {node}
+            several = len(self.consumers.get(node, ())) > 1 and node.op is Primitive.MAP and not self.is_anchor(node)
+            if several and len(met) >= LONG_BODY and not self.is_cheap(node):
+                self.materialised.add(node)
+            else:
+                below[node] = met
 
     def is_anchor(self, node: Node) -> bool:
         """Whether a node is a step of its own, never a part of a fused kernel."""
@@ -391,22 +414,26 @@ class Fusion:
                 self.groups = self.partition()
                 self.output_places()
                 found = self.computed_twice()
-                if found is None:
+                if not found:
                     return self.groups
             except NeedsBuffer as need:
-                found = need.node
-                if found.op is Primitive.INPUT:  # it lies as no strides can express: the plan copies it
+                found = [need.node]
+                if need.node.op is Primitive.INPUT:  # it lies as no strides can express: the plan copies it
                     raise
-                if found in self.materialised:
-                    raise AssertionError(f"fusion does not converge at {found!r}") from None
-            self.materialise(found)
-            first = place[found]  # whatever reads it comes later in the graph
+                if need.node in self.materialised:
+                    raise AssertionError(f"fusion does not converge at {need.node!r}") from None
+            for node in found:
+                self.materialise(node)
+            first = min(place[node] for node in found)  # whatever reads it comes later in the graph
 
     def materialise(self, node: Node) -> None:
         """Give a value a buffer, and forget the steps that were found going through it."""
         self.materialised.add(node)
-        for root in [root for root, (_, met) in self.steps.items() if node in met]:
-            del self.steps[root]
+        for decided in self.deciding.pop(node, ()):
+            if isinstance(decided, tuple):
+                self.parts.pop(decided, None)
+            else:
+                self.steps.pop(decided, None)
 
     def step_of(self, root: Node) -> Group:
         """The anchor or the kernel that writes one root, by itself."""
@@ -415,8 +442,11 @@ class Fusion:
             anchor = self.epilogues.get(root)
             if anchor is None and (self.is_anchor(root) or self.is_numpy_step(root)):
                 anchor = Group([root], anchor=root)
-            found = self.steps[root] = self.kernel(root) if anchor is None else self.anchored(root, anchor)
-        return found[0]
+            found, met = self.kernel(root) if anchor is None else self.anchored(root, anchor)
+            self.steps[root] = found
+            for node in met:
+                self.deciding.setdefault(node, set()).add(root)
+        return found
 
     def kernel(self, root: Node) -> tuple[Group, set[Node]]:
         """The kernel that writes one root, and the nodes that were met on the way."""
@@ -457,20 +487,11 @@ class Fusion:
         assert anchor is not None
         inlined = inlined_inputs(anchor)
         met: set[Node] = set()
-        for operand in inlined:
-            part = Group([operand])
-            walk = Walk(self.materialised, self.place, part)
-            walk.root = operand
-            if operand.op is Primitive.PAIR and operand not in self.materialised:
-                part.visited.add(operand)
-                walk.inputs_of(operand, (), False)
-            else:
-                walk.visit(operand, (), False)
-            if part.reduce_axes and operand not in self.materialised:
-                raise NeedsBuffer(next(n for n in part.visited if n.op is Primitive.REDUCE))
+        for number, operand in enumerate(inlined):
+            part, seen = self.part(root, number, operand)
             group.leaves |= part.leaves
             group.visited |= part.visited
-            met |= {operand, *(node for node, _, _ in walk.seen)}
+            met |= seen
         for operand in (*anchor.inputs[len(inlined) :], *([group.bias] if group.bias is not None else [])):
             if touches_complex(anchor) and of_numbers(base_of(operand)):
                 continue
@@ -479,6 +500,28 @@ class Fusion:
                 met.add(operand)
                 operand = operand.inputs[0]
         return group, met
+
+    def part(self, root: Node, number: int, operand: Node) -> tuple[Group, set[Node]]:
+        """What an anchor computes of an operand that it copies, and the nodes that were met on the way."""
+        key = (root, number)
+        known = self.parts.get(key)
+        if known is not None:
+            return known
+        part = Group([operand])
+        walk = Walk(self.materialised, self.place, part)
+        walk.root = operand
+        if operand.op is Primitive.PAIR and operand not in self.materialised:
+            part.visited.add(operand)
+            walk.inputs_of(operand, (), False)
+        else:
+            walk.visit(operand, (), False)
+        if part.reduce_axes and operand not in self.materialised:
+            raise NeedsBuffer(next(n for n in part.visited if n.op is Primitive.REDUCE))
+        met = {operand, *(node for node, _, _ in walk.seen)}
+        for node in met:
+            self.deciding.setdefault(node, set()).add(key)
+        self.parts[key] = part, met
+        return part, met
 
     def join(self, groups: list[Group], new: Group, made_by: Mapping[Node, int]) -> int | None:
         """The index of an earlier kernel that can store the new root too (same points, a shared operand, no cycle)."""
@@ -499,18 +542,27 @@ class Fusion:
             return index
         return None
 
-    def computed_twice(self) -> Node | None:
-        """A value of some cost that two kernels would both compute: one of the smallest, the last in the graph's order.
+    def computed_twice(self) -> list[Node]:
+        """Values of some cost that two kernels would both compute: the smallest, of those in one kernel the last.
 
-        The smallest first, because with a value a row in memory what is made of it may be cheap.
+        The smallest first, because with a value a row in memory what is made of it may be cheap. Of values that meet in a
+        kernel one at a time, because what the first leaves of the others shows only then.
         """
-        count: dict[Node, int] = {}
+        within: dict[Node, list[Group]] = {}
         for group in self.groups:
             for node in group.visited:
-                count[node] = count.get(node, 0) + 1
-        repeated = [node for node in reversed(self.nodes) if count.get(node, 0) > 1]
+                within.setdefault(node, []).append(group)
+        repeated = [node for node in reversed(self.nodes) if len(within.get(node, ())) > 1]
         repeated.sort(key=lambda node: node.numel)
-        return next((node for node in repeated if not self.is_cheap(node)), None)
+        found: list[Node] = []
+        met: set[Node] = set()
+        for node in repeated:
+            if found and node.numel > found[0].numel:
+                break
+            if node not in met and not self.is_cheap(node):
+                found.append(node)
+                met.update(*[group.visited for group in within[node] if group.anchor is None])
+        return found
 
     def is_cheap(self, node: Node) -> bool:
         """Whether computing it again costs less than reading it: a few simple operations on buffers."""
