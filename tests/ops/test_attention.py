@@ -133,3 +133,17 @@ def test_causal_blocks(queries, keys):
         found.append([out.detach().numpy(), *(x.grad.numpy() for x in operands)])
     for ours, theirs in zip(*found):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+@pytest.mark.parametrize(("shapes", "words"), [
+    (((2, 3, 4), (2, 3, 5), (2, 3, 5)), "query has 4 features and key 5"),
+    (((2, 3, 4), (2, 3, 4), (2, 6, 4)), "3 keys and 6 values"),
+    (((2, 3, 4), (3, 3, 4), (3, 3, 4)), r"leading axes of \[2, 3, 4\]"),
+    (((2, 3, 4), (2, 5, 4), (2, 5, 4), (3, 4)), r"attn_mask of shape \[3, 4\] does not broadcast .* 3 queries, 5 keys"),
+    (((2, 3, 4), (2, 5, 4), (2, 5, 4), (4, 3, 5)), r"attn_mask of shape \[4, 3, 5\]"),
+])  # fmt: skip
+def test_sizes_that_do_not_fit_are_named(shapes, words):
+    with pytest.raises(RuntimeError, match=words):
+        ts.nn.functional.scaled_dot_product_attention(*(ts.ones(*shape) for shape in shapes))
+    with pytest.raises(RuntimeError):
+        torch.nn.functional.scaled_dot_product_attention(*(torch.ones(*shape) for shape in shapes))

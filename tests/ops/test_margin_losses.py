@@ -124,5 +124,5 @@ def test_refused():
         )
     same_error(lambda: F.multi_margin_loss(ts.zeros(2, 3), ts.tensor([0, 1]), p=3),
                lambda: TF.multi_margin_loss(torch.zeros(2, 3), torch.tensor([0, 1]), p=3))  # fmt: skip
-    with pytest.raises(IndexError, match="target out of range"):
+    with pytest.raises(RuntimeError, match="target out of range: .*index"):
         F.multi_margin_loss(ts.zeros(2, 3), ts.tensor([0, 3]))

@@ -84,8 +84,9 @@ def test_bytes():
     x = RANDOM.integers(0, 256, (1, 2, 3, 4)).astype(np.uint8)
     found = F.interpolate(ts.from_numpy(x), size=(5, 9))
     np.testing.assert_array_equal(found.numpy(), TF.interpolate(torch.from_numpy(x), size=(5, 9)).numpy())
-    with pytest.raises(NotImplementedError, match="Byte"):
-        F.interpolate(ts.from_numpy(x), size=5, mode="bilinear")
+    for mode in ("linear", "trilinear"):
+        with pytest.raises(NotImplementedError, match="Byte"):
+            F.interpolate(ts.from_numpy(x[:, :, 0] if mode == "linear" else x[..., None]), size=5, mode=mode)
 
 
 WRONG = [
@@ -234,3 +235,18 @@ def test_modules():
     scaled = ts.nn.Upsample(scale_factor=2, mode="bilinear")
     assert repr(scaled) == repr(torch.nn.Upsample(scale_factor=2, mode="bilinear"))
     assert scaled(mine).shape == (2, 4, 8, 12)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(("size", "how"), [
+    ((8, 4), {}), ((3, 20), {"align_corners": True}), ((3, 20), {"antialias": True}), ((5, 13), {}),
+    (None, {"scale_factor": (1.7, 0.6)}),
+])  # fmt: skip
+def test_bytes_are_rounded_as_pytorch_rounds_them(mode, size, how):
+    """In fixed point, axis by axis, whose results differ from rounded ones of floats; few channels and many."""
+    rng = np.random.default_rng(5)
+    for channels in (3, 5):
+        x = np.where(rng.random((2, channels, 5, 7)) < 0.5, rng.integers(0, 2, (2, channels, 5, 7)) * 255, 128).astype(np.uint8)
+        found = [L.nn.functional.interpolate(L.from_numpy(x), size, mode=mode, **how) for L in (ts, torch)]
+        assert found[0].dtype is ts.uint8
+        np.testing.assert_array_equal(*(y.numpy() for y in found))

@@ -103,7 +103,7 @@ class TensorDataset(Dataset):
             raise ValueError("TensorDataset: a zero-dimensional tensor has no rows; give 1 or more dimensions")
         sizes = [values.shape[0] for values in tensors]
         if len(set(sizes)) != 1:
-            raise ValueError(f"TensorDataset: size mismatch between tensors, their first extents are {sizes}")
+            raise AssertionError(f"TensorDataset: Size mismatch between tensors, their first extents are {sizes}")
         self.tensors = tensors
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
@@ -165,7 +165,7 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: An
     counts = _counts(lengths, size)
     if sum(counts) != size:
         raise ValueError(
-            f"random_split: the lengths {list(lengths)} sum to {sum(counts)}, not to the dataset's {size} samples"
+            f"random_split: the lengths {list(lengths)} sum to {sum(lengths)}, neither to the dataset's {size} samples nor to 1"
         )
     order: list[int] = randperm(size, generator=generator).tolist()
     return [Subset(dataset, order[end - count : end]) for end, count in zip(itertools.accumulate(counts), counts)]

@@ -26,7 +26,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     normalisation   row_normalisation, channel_normalisation
     dropout         dropout
     pooling         max_pooling, average_pooling, adaptive_pooling, fractional_pooling, unpooling, pooling_checks
-    resizing        resizing, grid_sampling, pixel_shuffling, sliding_blocks
+    resizing        resizing, resizing_weights, resizing_bytes, grid_sampling, pixel_shuffling, sliding_blocks
     distances       distances
     losses          losses, class_losses, margin_losses, linear_cross_entropy, alignment_loss; how they end: loss_reduction
     custom          elementwise: operators that users make with `@ts.elementwise`

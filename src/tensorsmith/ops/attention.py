@@ -121,7 +121,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
 
 
 def _fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-    """Whether sizes fit; where they do not, the products of the parts say how."""
+    """Whether the kernel's results have the shape of the operands; a mask may add axes, and broadcast queries."""
     q, k, v = (t.layout.shape for t in (query, key, value))
     if q[-1] != k[-1] or k[-2] != v[-2]:
         return False
@@ -137,6 +137,31 @@ def _fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> boo
     except RuntimeError:
         return False
     return lead[0] == broadcast_shapes(q[:-2], broadcast_shapes(k[:-2], v[:-2]))
+
+
+def _check_sizes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    """RuntimeError for sizes that do not fit, by the names of the operands."""
+    name = "scaled_dot_product_attention"
+    q, k, v = (t.layout.shape for t in (query, key, value))
+    if q[-1] != k[-1]:
+        raise RuntimeError(f"{name}: query has {q[-1]} features and key {k[-1]}, of shapes {list(q)} and {list(k)}")
+    if k[-2] != v[-2]:
+        raise RuntimeError(f"{name}: there are {k[-2]} keys and {v[-2]} values, of shapes {list(k)} and {list(v)}")
+    scores: tuple[int, ...] = (q[-2], k[-2])
+    try:
+        scores = (*broadcast_shapes(q[:-2], broadcast_shapes(k[:-2], v[:-2])), *scores)
+    except RuntimeError as error:
+        raise RuntimeError(f"{name}: {error} (the leading axes of {list(q)}, {list(k)} and {list(v)})") from None
+    if mask is not None:
+        try:
+            fits = broadcast_shapes(scores, mask.layout.shape)[-2:] == scores[-2:]
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise RuntimeError(
+                f"{name}: attn_mask of shape {list(mask.layout.shape)} does not broadcast to the scores {list(scores)}: "
+                f"(..., {q[-2]} queries, {k[-2]} keys)"
+            )
 
 
 def _weight_words(query: Tensor, key: Tensor, *others: Tensor) -> int:
@@ -181,8 +206,11 @@ def scaled_dot_product_attention(
             key, value = (repeat_interleave(t, heads[0] // n, -3) for t, n in ((key, heads[1]), (value, heads[2])))
     width = query.layout.shape[-1]
     factor = scale if scale is not None else 1.0 / math.sqrt(width) if width else 1.0
+    fits = _fits(query, key, value, attn_mask)
+    if not fits:
+        _check_sizes(query, key, value, attn_mask)
     filled = query.numel() and key.numel() and value.numel()
-    if takes_one_kernel(bool(dropout_p < 1.0 and filled and _fits(query, key, value, attn_mask))):
+    if takes_one_kernel(bool(fits and filled and dropout_p < 1.0)):
         given = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
         if dropout_p:
             given += draw(_weight_words(*given))

@@ -63,6 +63,8 @@ _alpha_in_place = InplaceOperation(_alpha_operator)
 def _check_probability(p: Any) -> None:
     if p < 0.0 or p > 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if p != p:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
 def _run(

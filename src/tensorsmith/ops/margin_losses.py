@@ -358,8 +358,8 @@ def multi_margin_loss(
     attrs = {"mode": mode, "p": int(p), "margin": float(margin)}
     try:
         return call(_multi_margin_operator, tuple(operands.values()), attrs)
-    except IndexError:
-        raise IndexError("target out of range") from None
+    except IndexError as error:
+        raise RuntimeError(f"multi_margin_loss: target out of range: {error}") from None
 
 
 def _multilabel_margin(x: Node, target: Node, mode: str) -> Node:

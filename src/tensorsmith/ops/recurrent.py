@@ -122,6 +122,8 @@ class _Direction:
 
     def over_steps(self, x: Tensor, state: State, backwards: bool) -> tuple[Tensor, State]:
         """The states h at all steps of (T, N, I), and the last state."""
+        if not x.layout.shape[0]:
+            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         gates = linear(x, self.w_ih, self.b_ih).unbind(0)
         found: list[Tensor] = []
         for each in reversed(gates) if backwards else gates:

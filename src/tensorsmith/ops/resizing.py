@@ -18,15 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.dtypes import DType, compute_dtype, float32, float64, int64
+from tensorsmith.core.dtypes import DType, compute_dtype, float32, float64, int64, uint8
 from tensorsmith.core.memory_format import format_of_first
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
-from tensorsmith.ir.graph import Graph, Node, Primitive
+from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.adaptive_pooling import adaptive_average
 from tensorsmith.ops.checks import need_tensors, type_name
 from tensorsmith.ops.registry import public
+from tensorsmith.ops.resizing_bytes import in_fixed_point
+from tensorsmith.ops.resizing_weights import TAPS, reach
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.tensor import Tensor
 
@@ -116,22 +118,7 @@ def _times(extent: int, count: int, factor: float | None, exact: bool, dtype: DT
 NEAREST = Operator("upsample_nearest", _nearest, keeps_format=format_of_first)
 
 
-# --- weights -----------------------------------------------------------------------------------------------------------
-
-
-def _scale(extent: int, count: int, factor: float | None, align_corners: bool) -> float:
-    if align_corners:
-        return (extent - 1) / (count - 1) if count > 1 else 0.0
-    return 1.0 / factor if factor else extent / count
-
-
-def _points(graph: Graph, extent: int, count: int, factor: float | None, align_corners: bool, dtype: DType) -> Node:
-    """Where the places of the result lie on the input's axis."""
-    scale = graph.constant(_scale(extent, count, factor, align_corners), dtype)
-    places = build.cast(graph.iota(count), dtype)
-    if align_corners:
-        return places * scale
-    return (places + 0.5) * scale - 0.5
+# --- weighed -----------------------------------------------------------------------------------------------------------
 
 
 def _blend(x: Node, axis: int, taps: Sequence[tuple[Node, Node]]) -> Node:
@@ -140,60 +127,18 @@ def _blend(x: Node, axis: int, taps: Sequence[tuple[Node, Node]]) -> Node:
     return sum(parts[1:], start=parts[0])
 
 
-def _linear_axis(x: Node, axis: int, count: int, factor: float | None, align_corners: bool) -> Node:
+def _axis(x: Node, axis: int, count: int, factor: float | None, align_corners: bool, kind: str) -> Node:
     extent = x.shape[axis]
-    if extent == count:
+    if extent == count and kind == "linear":
         return x
-    point = _points(x.graph, extent, count, factor, align_corners, x.dtype)
-    point = build.where(point < 0, 0, point)
-    floor = f.floor(point)
-    floor = build.where(floor > extent - 1, extent - 1, floor)
-    upper = point - floor
-    upper = build.where(upper > 1, 1, upper)
-    return _blend(x, axis, [(_within(floor, extent), 1 - upper), (_within(floor + 1, extent), upper)])
-
-
-def _cubic(distance: Node, a: float) -> tuple[Node, Node]:
-    """Keys' kernel at distances below 1, and the same plus 1."""
-    t, far = distance, distance + 1
-    return ((a + 2) * t - (a + 3)) * t * t + 1, ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
-
-
-def _cubic_axis(x: Node, axis: int, count: int, factor: float | None, align_corners: bool) -> Node:
-    extent = x.shape[axis]
-    point = _points(x.graph, extent, count, factor, align_corners, x.dtype)
-    floor = f.floor(point)
-    floor = build.where(floor > extent - 1, extent - 1, floor)
-    t = point - floor
-    t = build.where(t > 1, 1, t)
-    (near, before), (following, beyond) = _cubic(t, -0.75), _cubic(1 - t, -0.75)
-    weights = (before, near, following, beyond)
-    return _blend(x, axis, [(_within(floor + (j - 1), extent), weight) for j, weight in enumerate(weights)])
+    taps = TAPS[kind](x.graph, extent, count, factor, align_corners, x.dtype)
+    return _blend(x, axis, [(_within(index, extent), weight) for index, weight in taps])
 
 
 def _antialiased_axis(x: Node, axis: int, count: int, factor: float | None, align_corners: bool, cubic: bool) -> Node:
-    """All elements within the filter's reach, weighed and divided by the sum of the weights."""
-    extent, graph, dtype = x.shape[axis], x.graph, x.dtype
-    scale = _scale(extent, count, factor, align_corners)
-    stretch = max(scale, 1.0)
-    support = (2.0 if cubic else 1.0) * stretch
-    size = math.ceil(support) * 2 + 1
-    centre = (build.cast(graph.iota(count), dtype) + 0.5) * graph.constant(scale, dtype)
-    low = build.cast(f.trunc(centre - support + 0.5), int64)
-    low = build.where(low < 0, 0, low)
-    high = build.cast(f.trunc(centre + support + 0.5), int64)
-    high = build.where(high > extent, extent, high)
-    column = (count, 1)
-    place = build.reshape(low, column) + graph.iota(size)
-    inside = place < build.broadcast_to(build.reshape(high, column), place.shape)
-    away = f.abs((build.cast(place, dtype) - build.reshape(centre, column) + 0.5) * (1.0 / stretch))
-    if cubic:
-        near, far = _cubic(away, -0.5)[0], _cubic(away - 1, -0.5)[1]
-        weight = build.where(away < 1, near, build.where(away < 2, far, 0))
-    else:
-        weight = build.where(away < 1, 1 - away, 0)
-    weight = build.where(inside, weight, 0)
-    weight = weight / build.reduce(weight, "sum", (1,), keepdim=True)
+    extent = x.shape[axis]
+    place, weight, inside = reach(x.graph, extent, count, factor, align_corners, cubic, x.dtype)
+    size = place.shape[1]
     taken = _take(x, build.reshape(_within(place, extent), (count * size,)), axis)
     parts = build.reshape(taken, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
     table = [n if i in (axis, axis + 1) else 1 for i, n in enumerate(parts.shape)]
@@ -201,10 +146,9 @@ def _antialiased_axis(x: Node, axis: int, count: int, factor: float | None, alig
     return build.reduce(kept, "sum", (axis + 1,))
 
 
-_AXES: dict[str, Any] = {"linear": _linear_axis, "cubic": _cubic_axis}
-
-
 def _weighed(x: Node, kind: str, output: tuple[int, ...], factors: Factors, align_corners: bool, antialias: bool) -> Node:
+    if x.dtype is uint8 and len(output) == 2:
+        return in_fixed_point(x, kind, output, factors, align_corners, antialias)
     if x.dtype.kind != "f":
         raise NotImplementedError(f"\"upsample_{kind}{len(output)}d\" not implemented for '{type_name(x.dtype)}'")
     value = build.cast(x, compute_dtype(x.dtype))
@@ -212,7 +156,7 @@ def _weighed(x: Node, kind: str, output: tuple[int, ...], factors: Factors, alig
         if antialias:
             value = _antialiased_axis(value, axis, count, factor, align_corners, kind == "cubic")
         else:
-            value = _AXES[kind](value, axis, count, factor, align_corners)
+            value = _axis(value, axis, count, factor, align_corners, kind)
     return build.cast(value, x.dtype)
 
 
@@ -250,6 +194,8 @@ def _sizes(shape: Sequence[int], size: Any, scale_factor: Any, recompute: bool, 
             )
         return tuple(map(int, values)), (None,) * dim
     factors = [float(v) for v in values]
+    if not all(math.isfinite(factor) for factor in factors):
+        raise RuntimeError(f"interpolate: expected finite factors of size, but got scale_factor={scale_factor}")
     output = tuple([int(n * factor) for n, factor in zip(shape[2:], factors)])
     return output, (None,) * dim if recompute else tuple(factors)
 

@@ -330,7 +330,9 @@ def run_closure(closure: Callable[[], Any] | None) -> Any:
 
 
 def number_of(value: Any) -> float:
-    """A hyperparameter, number or tensor of one element, as a Python float."""
+    """A hyperparameter, number or tensor of one element, as a Python float. TypeError for anything else."""
+    if isinstance(value, str):
+        raise TypeError(f"an optimizer's hyperparameters are numbers, got {value!r}")
     # Read from memory, not by item(): a step that is being compiled asks for it again at every run.
     return array_of(value).item() if isinstance(value, Tensor) else float(value)
 
