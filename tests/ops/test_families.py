@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 from tensorsmith import ops
@@ -14,7 +15,8 @@ FILES = {path.stem for path in Path(ops.__file__).parent.glob("*.py")} - {"__ini
 def written() -> tuple[dict[str, set[str]], set[str]]:
     """The files named in each row of the families, and the files of no family."""
     families, others = (inspect.getdoc(ops) or "").split("Files of no family:")
-    rows = [line.split(maxsplit=1) for line in families.splitlines() if line.startswith("    ")]
+    whole = re.sub(r"\n {8,}", " ", families)  # a row may have two lines
+    rows = [line.split(maxsplit=1) for line in whole.splitlines() if line.startswith("    ")]
     alone = {line.split()[0] for line in others.splitlines() if line.startswith("    ")}
     words = {family: text.replace(",", " ").replace(";", " ").replace(":", " ").split() for family, text in rows}
     return {family: FILES & set(found) for family, found in words.items()}, alone
