@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import difflib
 import linecache
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tensorsmith.autograd.anomaly import user_trace
 from tensorsmith.ir.graph import Graph, Node, format_node
-
-_PACKAGE = str(Path(__file__).parent.parent)
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,8 @@ class Line:
 
 def users_line() -> Line | None:
     """The innermost line being executed that is not this package's."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
-            return Line(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    trace = user_trace()
+    return Line(trace[-1].filename, trace[-1].lineno or 0) if trace else None
 
 
 def _signature(node: Node) -> tuple[Any, ...]:

@@ -9,7 +9,8 @@ run once with tensors without memory (`compile/tracer.py`), through a table of w
 on the way in or out. Operators that the table has not, and tensors that are not dense on the CPU, stay in PyTorch
 (`partition.py`), which a warning says once; `left_to_torch()` lists them.
 
-The name is known without an import, by the entry point `torch_dynamo_backends`; importing this module registers it too.
+The name is known without an import, by the entry point `torch_dynamo_backends` (`interop/entry.py`); importing this module
+registers it too.
 Threads are those of `tensorsmith.set_num_threads`.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions
-from torch._dynamo import register_backend
+from torch._dynamo.backends import registry
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
@@ -48,4 +48,5 @@ def tensorsmith_backend(module: GraphModule, examples: Sequence[Any], **options:
     return _backend(module, examples, **options)  # type: ignore[no-any-return]
 
 
-register_backend(tensorsmith_backend, name="tensorsmith")
+if "tensorsmith" not in registry._COMPILER_FNS:  # PyTorch has it already where the entry point was loaded
+    registry.register_backend(tensorsmith_backend, name="tensorsmith")
