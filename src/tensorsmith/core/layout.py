@@ -20,8 +20,10 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     step = 1
     for extent in reversed(shape):
         strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
+        if extent > 1:
+            step *= extent
+    strides.reverse()
+    return tuple(strides)
 
 
 class Layout:

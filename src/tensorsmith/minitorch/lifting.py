@@ -68,6 +68,9 @@ class Lifted:
                 slots[node] = len(values)
                 values.append(None if node.fn is not None else np.asarray(node.value, np.float64))
         result, count = slots[self.expression], self.arity
+        # Where every operand is met on the way, the result has their common shape by itself.
+        met = {i for _, arguments, _ in steps for i in arguments}
+        shaped = bool(steps) and met.issuperset(range(count))
 
         def run(*arrays: np.ndarray) -> np.ndarray:
             known = list(values)
@@ -76,7 +79,7 @@ class Lifted:
                 for function, arguments, slot in steps:
                     known[slot] = function(*[known[i] for i in arguments])
             out = np.asarray(known[result], np.float64)
-            if out.shape != arrays[0].shape or count > 1:
+            if not shaped:
                 shape = np.broadcast_shapes(*[array.shape for array in arrays])
                 out = out if out.shape == shape else np.broadcast_to(out, shape)
             # In row-major order, and never an operand itself: id(x) is a copy.

@@ -107,6 +107,7 @@ class TensorData:
             raise IndexingError(f"TensorData: strides {strides} of shape {shape} reach past {self.size} numbers")
         self._array: Storage | None = array
         self._value: EngineTensor | None = None
+        self._shaped: npt.NDArray[np.float64] | None = None
 
     def _set(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         self.shape = shape
@@ -124,15 +125,20 @@ class TensorData:
         data._set(tuple(value.shape), value.stride())
         data._array = None
         data._value = value
+        data._shaped = None
         return data
 
     @classmethod
     def of_array(cls, array: npt.NDArray[np.float64]) -> TensorData:
         """The data of a NumPy array in row-major order, sharing its memory."""
         data = cls.__new__(cls)
-        data._set(array.shape, contiguous_strides(array.shape))
-        data._array = array.reshape(-1)
+        data.shape = array.shape
+        data.strides = contiguous_strides(array.shape)
+        data.dims = array.ndim
+        data.size = array.size
+        data._array = None
         data._value = None
+        data._shaped = array
         return data
 
     @classmethod
@@ -143,23 +149,30 @@ class TensorData:
     @property
     def array(self) -> npt.NDArray[np.float64]:
         """A NumPy array of this shape over the same memory."""
-        storage = self._storage
-        if self.is_contiguous():
-            return storage.reshape(self.shape)  # type: ignore[no-any-return]
-        return np.ndarray(self.shape, np.float64, storage, 0, tuple(8 * stride for stride in self.strides))
+        if self._shaped is None:
+            storage = self._storage
+            if self.is_contiguous():
+                self._shaped = storage.reshape(self.shape)
+            else:
+                self._shaped = np.ndarray(self.shape, np.float64, storage, 0, tuple(8 * stride for stride in self.strides))
+        return self._shaped
 
     @property
     def _storage(self) -> Any:
         """The numbers in the order of memory, a NumPy array that shares it."""
         if self._array is None:
-            assert self._value is not None
-            self._array = self._value.as_strided((self.size,), (1,)).numpy()
+            if self._shaped is not None:  # in row-major order
+                self._array = self._shaped.reshape(-1)
+            else:
+                assert self._value is not None
+                self._array = self._value.as_strided((self.size,), (1,)).numpy()
         return self._array
 
     @_storage.setter
     def _storage(self, storage: Any) -> None:
         self._array = storage
         self._value = None
+        self._shaped = None
 
     @property
     def value(self) -> EngineTensor:

@@ -345,10 +345,10 @@ def permuted(a: Tensor, order: tuple[int, ...]) -> Tensor:
 def _viewed(a: Tensor, shape: tuple[int, ...]) -> Tensor:
     if a._value is not None:
         return make(a._value.view(shape), a.backend)
-    return a._new(TensorData(a._tensor._storage, shape))
+    return a._new_array(a._tensor.array.reshape(shape))  # a is contiguous, so the memory is shared
 
 
-def _of_array(array: np.ndarray, backend: TensorBackend) -> Tensor:
+def of_array(array: np.ndarray, backend: TensorBackend) -> Tensor:
     """A tensor over a NumPy array in row-major order: as the engine's tensor where the backend computes with those."""
     if backend.on_engine:
         return make(from_numpy(array), backend)
@@ -370,7 +370,7 @@ def _numbers(x: Any) -> tuple[int, ...]:
 
 def zeros(shape: UserShape, backend: TensorBackend = SimpleBackend) -> Tensor:
     """Zeros in a shape."""
-    return _of_array(np.zeros(_shape("zeros", shape)), backend)
+    return of_array(np.zeros(_shape("zeros", shape)), backend)
 
 
 def _shape(name: str, shape: UserShape) -> tuple[int, ...]:
@@ -406,7 +406,7 @@ def tensor(ls: Any, backend: TensorBackend = SimpleBackend, requires_grad: bool 
     if not numeric:
         raise TypeError(f"tensor: needs a number or nested lists of numbers, got {ls!r:.80}")
     array = array.astype(np.float64)
-    made = _of_array(array, backend)
+    made = of_array(array, backend)
     if requires_grad:
         made.requires_grad_(True)
     return made
