@@ -192,3 +192,10 @@ def test_wrong_calls_that_name_more():
         OURS.conv2d(x > 0, ts.zeros(4, 3, 3, 3) > 0)
     with pytest.raises(TypeError, match="weight"):
         OURS.conv2d(x, [1.0])
+
+
+@pytest.mark.parametrize("stride", [2, (1, 3), (3, 2)])
+def test_single_channels_with_zeros_between_their_elements(stride: Any):
+    attrs = {"stride": stride, "padding": 1, "groups": 3}
+    compare(*both("conv_transpose2d"), normal(2, 3, 11, 13), normal(3, 2, 3, 3), **attrs)
+    compare(*both("conv2d"), normal(2, 3, 21, 23), normal(6, 1, 3, 3), **attrs)

@@ -25,6 +25,8 @@ from tensorsmith.passes.winograd import transformed_weight, winograd_outputs
 FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
 FEWEST_POSITIONS = 16  # of a result, from which vectors of positions are filled
 MOST_TAPS = 1024
+MOST_SINGLE_TAPS = 64  # of single channels, whose kernels are written out
+MOST_RESULTS = 4  # of a single channel; more share its loads better in the general kernel
 # Positions and images that a weight is summed over, from which slabs beat one product, by output channels of a group.
 LEAST_DEPTH = {1: 16, 64: 128}
 LEAST_DEPTH_OF_MANY = 1024
@@ -47,6 +49,8 @@ def lower_convolutions(graph: Graph, lasting: Collection[int] = ()) -> Graph:
 def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = ()) -> Node:
     if not node.numel or not w.numel or not x.numel:
         return build.full(x.graph, node.shape, 0, node.dtype)
+    if is_depthwise(node) and is_direct(node) and not is_weight_gradient(node):
+        return x.graph.add(Primitive.CONV, (x, w), **node.attrs)
     if set(node.attrs["step"]) != {1} and set(node.attrs["stride"]) == {1}:
         return interleaved(node, x, w)
     if is_direct(node):
@@ -128,6 +132,13 @@ def is_direct(node: Node) -> bool:
     if is_weight_gradient(node):
         return space <= MOST_TAPS
     return space > FEWEST_POSITIONS and kernel <= space and kernel <= MOST_TAPS
+
+
+def is_depthwise(node: Node) -> bool:
+    """Whether the kernel of single channels computes it, where one `is_direct`: one channel to a group, few results of it."""
+    attrs, w = node.attrs, node.inputs[1].shape
+    few = w[1] == 1 and w[0] <= MOST_RESULTS * attrs["groups"] and math.prod(w[2:]) <= MOST_SINGLE_TAPS
+    return few and node.ndim <= 4 and {1} in (set(attrs["step"]), set(attrs["stride"]))
 
 
 def is_weight_gradient(node: Node) -> bool:

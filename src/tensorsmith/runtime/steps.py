@@ -25,7 +25,7 @@ from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.kernels.spec_order import RankSpec, SearchSpec
 from tensorsmith.kernels.spec_scan import ScanSpec
-from tensorsmith.passes.convolutions import is_weight_gradient
+from tensorsmith.passes.convolutions import is_depthwise, is_weight_gradient
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
@@ -178,7 +178,7 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
     anchor, root = group.anchor, group.roots[0]
     assert anchor is not None
     from tensorsmith.targets.cpu.conv import plan_conv, problem
-    from tensorsmith.targets.cpu.depthwise_plan import plan_depthwise, takes_depthwise
+    from tensorsmith.targets.cpu.depthwise_plan import plan_depthwise
     from tensorsmith.targets.cpu.winograd_plan import plan_winograd
 
     (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs)
@@ -199,11 +199,16 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
         kernel = plan_winograd(anchor.dtype, outputs, x.shape, y.shape, low, x.strides, y.strides, "_".join(names) or None)
         names.insert(0, f"winograd{outputs}")
     else:
-        single = takes_depthwise(w.shape, anchor.attrs["groups"])
+        single = is_depthwise(anchor)
         described = problem(
             x.shape, w.shape, y.shape[2:], anchor.attrs, x.strides, w.strides[0], y.strides, size, not single
         )
-        kernel = (plan_depthwise if single else plan_conv)(anchor.dtype, described, "_".join(names) or None)
+        epilogue = "_".join(names) or None
+        if single:
+            across, along = (1, 1, *anchor.attrs["step"])[-2:]
+            kernel = plan_depthwise(anchor.dtype, described, epilogue, spread=(across, along))
+        else:
+            kernel = plan_conv(anchor.dtype, described, epilogue)
         names[:0] = ["depthwise"] if single else []
     where: dict[str, tuple[Node | None, int]] = {
         "x": (x_node, x.offset * size), "w": (w_node, w.offset * size), "y": (root, y.offset * size), "workspace": (None, 0),

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 import tensorsmith as ts
 from tensorsmith.core import dtypes
 from tensorsmith.targets.cpu.conv import problem
-from tensorsmith.targets.cpu.depthwise_plan import plan_depthwise, takes_depthwise
+from tensorsmith.targets.cpu.depthwise_plan import plan_depthwise
 
 sys.path.append(str(Path(__file__).parent))
 from test_conv import ISAS, _machine, _strides, execute, normal, reference  # noqa: E402
@@ -27,7 +27,6 @@ def check(
     rank = x.ndim - 2
     attrs = {"stride": (1,) * rank, "low": (0,) * rank, "dilation": (1,) * rank, **attrs}
     attrs = {"high": attrs["low"], "step": (1,) * rank, **attrs}
-    assert takes_depthwise(w.shape, attrs["groups"])
     expected = reference(x, w, attrs)
     gap = 3 if apart else 0
     outer = np.full((expected.shape[0] + 2, *expected.shape[1:-1], expected.shape[-1] + gap), 7, x.dtype)
@@ -37,7 +36,8 @@ def check(
         x.shape, w.shape, y.shape[2:], attrs, _strides(x), _strides(w)[0], _strides(y), x.itemsize, side_by_side=False
     )
     name = "_".join([*(["bias"] if bias is not None else []), *(["relu"] if relu else [])])
-    kernel = plan_depthwise(dtypes.BY_NUMPY[x.dtype], described, name or None, _machine(isa))
+    spread = (1, 1, *attrs["step"])[-2:]
+    kernel = plan_depthwise(dtypes.BY_NUMPY[x.dtype], described, name or None, _machine(isa), (spread[0], spread[1]))
     given = {"x": x, "w": w, "y": y, **({"bias": bias} if bias is not None else {})}
     execute(kernel, given, reverse)
     expected = expected if bias is None else expected + bias.astype("f8").reshape(-1, *(1,) * rank)
@@ -60,13 +60,16 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     kernel, stride, dilation = ([number(1, n) for _ in range(rank)] for n in (5, 3, 2))
     low, high = ([number(-1, 3) for _ in range(rank)] for _ in range(2))
     least = [(k - 1) * d + 1 - a - b for k, d, a, b in zip(kernel, dilation, low, high)]
-    space = [max(n, 3) + number(0, 30) for n in least]
+    step = [1] * rank
+    if draw(st.booleans()):
+        stride, step = step, stride
+    space = [max(n, 3) + number(0, 30 // s) for n, s in zip(least, step)]
     dtype = draw(st.sampled_from(["float32", "float64"]))
     channels = number(1, 3)
     x, w = normal(number(1, 3), channels, *space, dtype=dtype), normal(channels * number(1, 3), 1, *kernel, dtype=dtype)
     if draw(st.booleans()):  # channels last
         x = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
-    attrs = {"stride": stride, "low": low, "high": high, "dilation": dilation, "groups": channels}
+    attrs = {"stride": stride, "low": low, "high": high, "dilation": dilation, "groups": channels, "step": step}
     return x, w, {name: tuple(v) if isinstance(v, list) else v for name, v in attrs.items()}
 
 

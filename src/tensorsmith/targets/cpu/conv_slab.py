@@ -18,7 +18,8 @@ def fill_slab(
 
     w: the words channels, slab_0, slab_1, pitch, plane, space_0, space_1, stride_0, stride_1, low_0, low_1, phases_0,
     phases_1, phases_w, x_channel, x_0, x_1, x_w, x_step, contiguous; perhaps apart_1, the rows of x from phase to phase of
-    axis 1. edges: for every phase of w the first position inside x, the end of those, and where in x the first one lies.
+    axis 1; perhaps spread_0, spread_w: places that an element of x has, zeros between them. edges: for every phase of w the
+    first position inside x, the end of those, and where in x the first one lies.
     Row after row, so that a vector may write past its row's end.
     """
     size = vectors.compute_size
@@ -36,6 +37,10 @@ def fill_slab(
                     with f.loop(0, rows_0, 1, name="row of axis 0") as r0:
                         at_0 = f.sub(f.add(f.mul(f.add(outer0, r0.index), w["stride_0"]), p0.index), w["low_0"])
                         inside_0 = f.compare("ult", at_0, w["space_0"])
+                        if "spread_0" in w:
+                            between = f.urem(at_0, w["spread_0"])
+                            at_0 = f.udiv(at_0, w["spread_0"])  # of one before x: far beyond it
+                            inside_0 = f.compare("ult", f.select(f.compare("eq", between, 0), "i64", at_0, -1), w["space_0"])
                         source_0 = f.offset(source_c, f.mul(at_0, w["x_0"]))
                         target_0 = f.offset(pw.carried[0], f.mul(r0.index, row_1))
                         with f.loop(0, w["slab_1"], 1, name="row of axis 1") as r1:
@@ -47,8 +52,11 @@ def fill_slab(
                             _zeros(f, vectors, target, 0, low)
                             with f.if_(inside):
                                 source = f.offset(f.offset(source_0, f.mul(at_1, w["x_1"])), f.mul(start, w["x_w"]))
-                                _row(f, vectors, w, source, target, first, stop)
-                                _zeros(f, vectors, target, stop, w["pitch"])
+                                if "spread_w" in w:
+                                    _spread_row(f, vectors, w, source, target, first, stop)
+                                else:
+                                    _row(f, vectors, w, source, target, first, stop)
+                                    _zeros(f, vectors, target, stop, w["pitch"])
                             f.note("slab row = zeros, x[...], zeros")
                     pw.next = [f.offset(pw.carried[0], phase)]
                 p1.next = [pw.out[0]]
@@ -104,3 +112,34 @@ def _row(f: Function, vectors: Vectors, w: dict[str, str], source: str, target: 
         f.branch(dense, every_second, one_by_one)
 
     f.branch(f.compare("ne", w["contiguous"], 0), in_vectors, apart)
+
+
+def _spread_row(f: Function, vectors: Vectors, w: dict[str, str], source: str, target: str, first: Value, stop: Value) -> None:
+    """Elements of x `spread_w` places apart, zeros between and behind them."""
+    size, lanes = vectors.compute_size, vectors.lanes
+    count = f.udiv(f.add(f.sub(stop, first), f.sub(w["spread_w"], 1)), w["spread_w"])
+
+    def one_by_one(low: Value) -> None:
+        with f.loop(low, count, 1) as i:
+            value = f.load(vectors.scalar, f.offset(source, f.mul(i.index, w["x_step"])), size)
+            f.store(value, vectors.scalar, f.offset(target, f.mul(f.add(first, f.mul(i.index, w["spread_w"])), size)), size)
+
+    def every_second() -> None:
+        whole = f.round_down(count, lanes)
+        order = [[k // 2 if k % 2 == 0 else lanes for k in range(half * lanes, (half + 1) * lanes)] for half in range(2)]
+        place = f.offset(target, f.mul(first, size))
+        with f.loop(0, whole, lanes) as i:
+            value = vectors.load(f, f.offset(source, f.mul(i.index, size)))
+            there = f.offset(place, f.mul(i.index, 2 * size))
+            for half in range(2):
+                spread = vectors.shuffle(f, value, vectors.zero, order[half])
+                vectors.store(f, spread, f.offset(there, half * lanes * size))
+        _zeros(f, vectors, target, f.add(first, f.mul(whole, 2)), w["pitch"])
+        one_by_one(whole)
+
+    def scattered() -> None:
+        _zeros(f, vectors, target, first, w["pitch"])
+        one_by_one(0)
+
+    pairs = f.value(f"and i1 {f.compare('eq', w['spread_w'], 2)}, {f.compare('ne', w['contiguous'], 0)}")
+    f.branch(pairs, every_second, scattered)

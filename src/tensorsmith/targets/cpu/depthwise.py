@@ -1,7 +1,7 @@
 """The convolution of single channels: every result sees one channel of x, as in depthwise convolutions.
 
     for unit in this chunk:                          (image, channel, part of the rows of results)
-        slab = the rows of x that the unit reads: zeros around, and the phases of the stride apart
+        slab = the rows of x that the unit reads: zeros around and between its elements, and the phases of the stride apart
         for results of this channel:                 one, or as many as the channel multiplier says
             for rows step R, for columns step one vector:
                 for each column l of the kernel:     the rows of x that R results see, loaded once
@@ -27,6 +27,7 @@ from tensorsmith.targets.cpu.gemm_vectors import Vectors
 WORDS = (
     "channels", "slab_0", "slab_1", "pitch", "plane", "space_0", "space_1", "stride_0", "stride_1", "low_0", "low_1",
     "phases_0", "phases_1", "phases_w", "x_channel", "x_0", "x_1", "x_w", "x_step", "contiguous", "edges",
+    "spread_0", "spread_w",
     "units", "units_per_chunk", "parts", "groups", "multiplier", "block", "outer", "width", "step", "reach", "row",
     "places", "x_batch", "x_group", "w_row", "y_batch", "y_channel", "y_0", "dense", "workspace_stride",
 )  # fmt: skip
@@ -102,13 +103,14 @@ def tile_function(
     return f
 
 
-def blocks_function(vectors: Vectors, rows: int) -> Function:
-    """The loops around the tiles of `rows` rows and of one, called `depthwise_blocks`."""
+def blocks_function(vectors: Vectors, rows: int, spread: bool) -> Function:
+    """The loops around the tiles of `rows` rows and of one, called `depthwise_blocks`; spread: zeros between elements of x."""
     f = Function(
         "depthwise_blocks", [*(("ptr", name) for name in LAUNCH), ("ptr", "words"), ("i64", "chunk")],
         attributes="noinline",
     )  # fmt: skip
     w = read_words(f, WORDS)
+    of_slab = w if spread else {name: word for name, word in w.items() if not name.startswith("spread")}
     size = vectors.compute_size
     slab = f.offset("%workspace", f.mul("%chunk", w["workspace_stride"]))
     edges, places = (f.value(f"inttoptr i64 {w[name]} to ptr") for name in ("edges", "places"))
@@ -123,7 +125,7 @@ def blocks_function(vectors: Vectors, rows: int) -> Function:
         outer = f.minimum(w["block"], f.sub(w["outer"], outer0))
         x = f.offset("%x", f.add(f.mul(image, w["x_batch"]), f.mul(group, w["x_group"])))
         rows_0 = f.add(f.mul(f.sub(outer, 1), w["step"]), w["reach"])
-        fill_slab(f, vectors, w, x, slab, edges, f.mul(outer0, w["step"]), rows_0)
+        fill_slab(f, vectors, of_slab, x, slab, edges, f.mul(outer0, w["step"]), rows_0)
         y_unit = f.offset("%y", f.add(f.mul(image, w["y_batch"]), f.mul(outer0, w["y_0"])))
         with f.loop(0, w["multiplier"], 1, name="result of this channel") as result:
             channel = f.add(f.mul(group, w["multiplier"]), result.index)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,8 +24,6 @@ from tensorsmith.targets.cpu.gemm_vectors import Vectors
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
 _SLAB_BYTES = 20 << 10
-_MOST_TAPS = 64  # they are written out
-_MOST_RESULTS = 4  # of a channel; more share its loads better in `conv_tile`
 _CHUNK_WORK = 1 << 17  # vectors of sums and of the slab
 _MOST_CHUNKS = 32
 
@@ -35,26 +31,22 @@ _MOST_CHUNKS = 32
 class DepthwiseKernels(Kernels):
     """The compiled pieces for one dtype on one machine."""
 
-    def depthwise(self, rows: int, kernel: tuple[int, int], stride: int, dilation: int, function: str) -> Piece:
+    def depthwise(
+        self, rows: int, kernel: tuple[int, int], stride: int, dilation: int, function: str, spread: bool
+    ) -> Piece:
         """Tiles of some rows and of one, and the loops."""
 
         def write(v: Vectors) -> list[Function]:
             tiles = [tile_function(v, count, kernel, stride, dilation, function) for count in sorted({1, rows})]
-            return [*tiles, blocks_function(v, rows), *entry_functions()]
+            return [*tiles, blocks_function(v, rows, spread), *entry_functions()]
 
-        return self._piece(("depthwise", rows, kernel, stride, dilation, function), write)
+        return self._piece(("depthwise", rows, kernel, stride, dilation, function, spread), write)
 
 
 @functools.cache
 def depthwise_kernels(dtype: DType, machine: Machine) -> DepthwiseKernels:
     """The pieces for a dtype and machine."""
     return DepthwiseKernels(dtype, machine)
-
-
-def takes_depthwise(w_shape: Sequence[int], groups: int) -> bool:
-    """Whether this kernel computes a convolution: one channel to a group, few results of it, and one or two axes of space."""
-    few = w_shape[1] == 1 and w_shape[0] <= _MOST_RESULTS * groups
-    return few and len(w_shape) <= 4 and math.prod(w_shape[2:]) <= _MOST_TAPS
 
 
 def _rows(p: Problem, block: int, registers: int) -> int:
@@ -72,9 +64,13 @@ def _rows(p: Problem, block: int, registers: int) -> int:
 
 
 def plan_depthwise(
-    dtype: DType, p: Problem, epilogue: str | None = None, machine: Machine | None = None
+    dtype: DType, p: Problem, epilogue: str | None = None, machine: Machine | None = None, spread: tuple[int, int] = (1, 1)
 ) -> ConvKernel:
-    """Plan a convolution that `takes_depthwise`; epilogue: None, "bias", "relu" or "bias_relu"."""
+    """Plan the convolution of single channels; epilogue: None, "bias", "relu" or "bias_relu".
+
+    spread: places that an element of x has along the axes 0 and w, zeros between them; only where the stride is 1.
+    """
+    assert spread == (1, 1) or p.stride == (1, 1, 1)
     has_bias, function = gemm_epilogue.parse(epilogue)
     pieces = depthwise_kernels(dtype, machine or default_machine())
     size, lanes = pieces.storage_size, pieces.lanes
@@ -104,6 +100,11 @@ def plan_depthwise(
 
     places = [(l * spaced_w % stride_w * slab_0 * pitch + l * spaced_w // stride_w) * size for l in range(p.kernel[2])]
     edges = row_edges(p.space[2], stride_w, p.low[2], phases, pitch)
+    if spread[1] > 1:  # the first element at a place of the row, the end of the elements, and which one is first
+        start = max(0, -(p.low[2] // spread[1]))
+        first = min(start * spread[1] + p.low[2], pitch)
+        stop = min((p.space[2] - 1) * spread[1] + p.low[2] + 1, pitch)
+        edges = [first, max(first, stop), start]
     tables = tuple(np.array(values, dtype=np.int64) for values in (places, edges))
     slack = 4 * lanes * size  # rows are read and written past their ends
     workspace_stride = -(-(plane + slack) // 64) * 64 + 64
@@ -113,13 +114,14 @@ def plan_depthwise(
         "phases_w": phases,
         "x_channel": 0, "x_0": p.x[2] * size, "x_1": 0, "x_w": p.x[4] * size, "x_step": p.x[4] * stride_w * size,
         "contiguous": int(p.x[4] * stride_w == 1), "edges": tables[1].ctypes.data,
+        "spread_0": spread[0], "spread_w": spread[1],
         "units": units, "units_per_chunk": units_per_chunk, "parts": parts, "groups": p.groups, "multiplier": p.outer,
         "block": block, "outer": height, "width": width, "step": step, "reach": reach, "row": pitch * size,
         "places": tables[0].ctypes.data, "x_batch": p.x[0] * size, "x_group": p.x[1] * size, "w_row": p.w_row * size,
         "y_batch": p.y[0] * size, "y_channel": p.y[1] * size, "y_0": p.y[2] * size,
         "dense": int(p.y[2] == width and 2 * width >= lanes), "workspace_stride": workspace_stride,
     }  # fmt: skip
-    piece = pieces.depthwise(rows, (p.kernel[0], p.kernel[2]), step, spaced, function)
+    piece = pieces.depthwise(rows, (p.kernel[0], p.kernel[2]), step, spaced, function, spread != (1, 1))
     return ConvKernel(
         function_address=piece.addresses[entry_name(has_bias)],
         chunks=chunks,
@@ -132,4 +134,4 @@ def plan_depthwise(
     )
 
 
-__all__ = ["plan_depthwise", "takes_depthwise"]
+__all__ = ["plan_depthwise"]
