@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from math import e as e, inf as inf, nan as nan, pi as pi
 from tensorsmith import autograd as autograd, func as func, nn as nn, optim as optim, passes as passes, scalar as scalar
-from tensorsmith.compile import compile as compile, explain as explain
+from tensorsmith.compile import compile as compile, cond as cond, explain as explain, while_loop as while_loop
 from tensorsmith.core.dtypes import DType as dtype, bfloat16 as bfloat16, bool_ as bool, complex64 as complex64, complex128 as complex128, finfo as finfo, float16 as float16, float32 as float32, float64 as float64, get_default_dtype as get_default_dtype, iinfo as iinfo, int8 as int8, int16 as int16, int32 as int32, int64 as int64, promote_types as promote_types, set_default_dtype as set_default_dtype, uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64
 from tensorsmith.core.memory_format import MemoryFormat as memory_format, channels_last as channels_last, channels_last_3d as channels_last_3d, contiguous_format as contiguous_format, preserve_format as preserve_format
 from tensorsmith.func.vmap import vmap as vmap
@@ -23,6 +23,7 @@ from tensorsmith import data as data
 from tensorsmith import linalg as linalg
 from tensorsmith.data.serialization import load as load
 from tensorsmith.data.serialization import save as save
+from tensorsmith import profiler as profiler
 from tensorsmith import special as special
 from tensorsmith import utils as utils
 from collections.abc import Sequence
