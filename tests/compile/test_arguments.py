@@ -1,6 +1,8 @@
 """What compiled functions take: arguments that share memory, leaves with gradients, containers, values of the surroundings."""
 
 import dataclasses
+import threading
+import warnings
 from collections import OrderedDict, defaultdict
 
 import numpy as np
@@ -204,6 +206,9 @@ def test_attributes_of_the_object_of_a_method():
         eager.bias = model.bias = bias
         assert compiled(ts.ones(2)).tolist() == eager.run(ts.ones(2)).tolist()
     assert model.calls == eager.calls
+    with pytest.warns(RecompileWarning, match="compiled 8 times for the same arguments; now because of the Python value self."):
+        for _ in range(9):
+            compiled(ts.ones(2))
 
 
 def test_recompiles_are_announced_once_with_the_cause():
@@ -216,8 +221,6 @@ def test_recompiles_are_announced_once_with_the_cause():
     ):  # fmt: skip
         with pytest.warns(RecompileWarning, match=f"compiled again: {cause}"):
             compiled(other)
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled(ts.ones(5, 3))  # another shape is nothing to speak of
@@ -238,8 +241,6 @@ def test_plans_are_few_and_the_unused_one_gives_way():
 
 
 def test_in_several_threads():
-    import threading
-
     compiled, failures = ts.compile(lambda x: (x @ x).relu().sum(0) + 1), []
 
     def work(seed):

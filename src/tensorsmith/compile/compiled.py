@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tensorsmith.compile.nest import flatten, hashable
+from tensorsmith.compile.nest import Leaf, Nest, flatten, hashable
 from tensorsmith.compile.specialisation import Specialisation, differing, distance, has_gradient, specialise
 from tensorsmith.compile.tracer import ValueNeeded
 from tensorsmith.core.dtypes import get_default_dtype
@@ -28,6 +28,7 @@ from tensorsmith.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_PLANS = 64  # of one compiled function; what was not used for longest gives way
+MANY = 8  # plans for the same arguments, from which on that is announced
 _ANNOUNCED = ("dtype", "rank", "device", "module structure", "requires_grad")
 
 
@@ -87,13 +88,17 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if modes.tracer is not None:
             return self.function(*args, **kwargs)
-        tensors, nest = flatten((args, kwargs))
+        if not kwargs and all([isinstance(x, Tensor) for x in args]):
+            tensors, (nest, shape) = list(args), _of_tensors(len(args))
+        else:
+            tensors, nest = flatten((args, kwargs))
+            shape = hashable(nest)
         count = len(tensors)
         leaves = tuple([i for i, t in enumerate(tensors) if t.layout.tracked and has_gradient(t)])
         tensors += [tensors[i].state.grad for i in leaves]  # type: ignore[union-attr,misc]
         layouts = tuple([t.layout for t in tensors])
         key = (
-            layouts, sharing(tensors), hashable(nest), leaves, modes.grad, get_default_dtype(), winograd.mode(), switched_off()
+            layouts, sharing(tensors), shape, leaves, modes.grad, get_default_dtype(), winograd.mode(), switched_off()
         )  # fmt: skip
         try:
             known = self.specialisations.get(key, ())
@@ -119,7 +124,7 @@ class Compiled:
                     self._broken.add(key)
                     self._say(
                         f"break {problem.line}", f"compile: {self.name} runs eagerly: the value of a tensor is needed at "
-                        f"{problem.line}", BreakWarning,
+                        f"{problem.line}", BreakWarning, 3,
                     )  # fmt: skip
                     return self.function(*args, **kwargs)
                 if specialisation.escaped:  # its first run makes tensors real that were made by the trace
@@ -153,19 +158,30 @@ class Compiled:
                 nearest = min(alike, key=lambda k: sum(map(distance, k[0], key[0])))
                 pairs = enumerate(zip(nearest[0], key[0]))
                 cause = next((differing(f"argument {i}", a, b) for i, (a, b) in pairs if a is not b), None)
+        if len(self.specialisations.get(key, ())) >= MANY and cause is not None:
+            self._say("many", f"compile: {self.name} has been compiled {MANY} times for the same arguments; now because of "
+                      f"{cause}. Pass what changes at every call as a tensor.", RecompileWarning)  # fmt: skip
+            return
         kind = next((kind for kind in _ANNOUNCED if cause is not None and cause.startswith(kind)), None)
         if kind is not None:
             self._say(kind, f"compile: {self.name} is compiled again: {cause}", RecompileWarning)
 
-    def _say(self, once: str, message: str, category: type[Warning]) -> None:
+    def _say(self, once: str, message: str, category: type[Warning], depth: int = 4) -> None:
         if once not in self._said:
             self._said.add(once)
-            warnings.warn(message, category, stacklevel=4)
+            warnings.warn(message, category, stacklevel=depth)
 
     @property
     def plans(self) -> list[Specialisation]:
         """What was compiled so far, the plan that was used last first."""
         return sorted((s for kept in self.specialisations.values() for s in kept), key=lambda s: -s.used)
+
+
+@functools.cache
+def _of_tensors(count: int) -> tuple[Any, Any]:
+    """The nest of so many arguments that are tensors themselves, and as a key."""
+    nest = Nest(tuple, (Nest(tuple, tuple([Leaf(i) for i in range(count)])), Nest(dict, ())))
+    return nest, hashable(nest)
 
 
 def sharing(tensors: Sequence[Tensor]) -> tuple:
