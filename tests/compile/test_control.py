@@ -142,6 +142,19 @@ def test_pytorch_says_the_same():
         np.testing.assert_allclose(found.tolist(), expected.numpy())
 
 
+@pytest.mark.parametrize("dtype", [ts.float16, ts.bfloat16, ts.float64, ts.int32, ts.complex64])
+def test_other_dtypes(dtype):
+    def function(p, x):
+        y = ts.cond(p, lambda x: x * 2, lambda x: x + 1, (x,))
+        return ts.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2 - 1), (ts.tensor(0), y))
+
+    compiled = ts.compile(function)
+    for p in (True, False):
+        arguments = ts.tensor(p), ts.tensor([1, -2, 3]).to(dtype)
+        for a, b in zip(compiled(*arguments), function(*arguments)):
+            assert a.dtype is b.dtype and a.tolist() == b.tolist()
+
+
 @pytest.mark.parametrize("compile_it", [False, True], ids=["eager", "compiled"])
 def test_what_is_refused(compile_it):
     def call(function, *args):

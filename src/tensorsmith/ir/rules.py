@@ -272,8 +272,8 @@ def _put(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 # The library routines that are computed of complex numbers too.
 COMPLEX_ROUTINES = frozenset(
     {
-        "matrix_exp", "nearest_isometry", "nearest_isometry_pull", "scatter_reduce", "singular_diagonal", "singular_values",
-        "singular_values_pull", "solve",
+        "cond", "matrix_exp", "nearest_isometry", "nearest_isometry_pull", "scatter_reduce", "singular_diagonal",
+        "singular_values", "singular_values_pull", "solve", "while_loop",
     }
 )  # fmt: skip
 
