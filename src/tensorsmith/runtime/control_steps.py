@@ -13,7 +13,7 @@ import numpy as np
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.control import is_control, same_control
-from tensorsmith.ir.graph import Graph, Node, Primitive, base_of, copy_into
+from tensorsmith.ir.graph import Graph, Node, Primitive, base_of, copy_into, touches_complex
 from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
 from tensorsmith.runtime.arena import ALIGN
 from tensorsmith.runtime.steps import PythonStep, Request, array_at
@@ -26,7 +26,7 @@ def joined(groups: list[Group]) -> list[Group]:
     found: list[Group] = []
     for group in groups:
         anchor = group.anchor
-        if anchor is not None and is_control(anchor):
+        if anchor is not None and is_control(anchor) and not touches_complex(anchor):  # NumPy steps have one result
             home = next((g for g in found if g.anchor is not None and _same(g.anchor, anchor)), None)
             if home is not None:
                 home.roots.append(group.roots[0])
