@@ -65,8 +65,11 @@ def _erfcx(x: Node) -> Node:
 def _log_ndtr(x: Node) -> Node:
     size = m(Fn.ABS, x)
     ratio = _erfcx_above(size * math.sqrt(0.5)) * 0.5
-    decay = _exp_of_square(_at_most(size, 40.0), -0.5)
-    return build.where(x < 0, m(Fn.LOG, ratio) - x * x * 0.5, m(Fn.LOG1P, ratio * -decay))
+    upper = ratio * _exp_of_square(_at_most(size, 40.0), -0.5)
+    rest = 1 - upper
+    lost = ((1 - rest) - upper) / rest  # exact but for the division: log(1 - upper) = log(rest) + lost
+    below = x < 0
+    return m(Fn.LOG, build.where(below, ratio, rest)) + build.where(below, x * x * -0.5, lost)
 
 
 def _ndtri(p: Node) -> Node:

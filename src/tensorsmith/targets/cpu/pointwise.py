@@ -31,8 +31,8 @@ _NESTED_HEADER = 6
 
 
 def unrolling(kernel: KernelText, classes: tuple[int, ...]) -> int:
-    """Vectors per step of the main loop: several of a cheap body, one of a long one or of gathers."""
-    if 2 in classes or kernel.cost > 40:
+    """Vectors per step of the main loop: several of a cheap body, two while their text stays short, one of gathers."""
+    if 2 in classes or kernel.cost > 150:
         return 1
     return 4 if kernel.cost <= 12 else 2
 
