@@ -21,8 +21,8 @@ from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Graph
 from tensorsmith.runtime.plan import build_plan
+from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.compiler import compile_functions, disk_cache
-from tensorsmith.targets.cpu.launch import launch
 from tensorsmith.targets.cpu.machine import machine
 from tensorsmith.targets.cpu.pool import get_num_threads
 from tensorsmith.targets.cpu.recipe import Recipe
@@ -95,7 +95,7 @@ def _peak(threads: int) -> float:
     lanes = machine().lanes(4)
     (address,) = compile_functions(_multiply_adds(lanes), ["roof"])
     recipe = Recipe(address, threads, 0)
-    return 2 * lanes * CHAINS * STEPS * threads / _best(lambda: launch(recipe.address))
+    return 2 * lanes * CHAINS * STEPS * threads / _best(lambda: launching.launch(recipe.address))
 
 
 def _multiply_adds(lanes: int) -> str:
