@@ -27,6 +27,9 @@ from tensorsmith.tensor.tensor import Origin, Tensor, make_view
 Entry = Callable[..., Any]
 
 
+MOST_LAUNCHES = 4  # that are written out one by one
+
+
 def make_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Entry:
     """The entry for operands of these kinds."""
     if isinstance(operation, BackwardOperator) and any(isinstance(k, Layout) and k.tracked for k in kinds):
@@ -69,16 +72,17 @@ def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -
     plan = plan_for(operation, program, kinds)
     differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
     recorded = program if any(needs) and any(differentiable) else None
-    if len(plan.outputs) == 1 and len(plan.steps) <= 1 and not plan.workspace_bytes:
+    if len(plan.outputs) == 1 and len(plan.steps) <= MOST_LAUNCHES and not plan.workspace_bytes:
         (only,) = plan.outputs
         if not plan.steps and only.input is not None:
             return _view(only.dtype, only.strided, only.input, len(kinds), recorded, needs)
-        first = plan.steps[0] if plan.steps and not profiler.active else None  # `Plan.run` is what times its steps
-        if isinstance(first, KernelStep) and only.input is None and only.strided.offset == 0:
+        launches = [step for step in plan.steps if isinstance(step, KernelStep)]
+        written_out = bool(launches) and len(launches) == len(plan.steps) and not profiler.active  # which `Plan.run` times
+        if written_out and only.input is None and only.strided.offset == 0:
             layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
             is_tensor = [isinstance(k, Layout) for k in kinds]
             again = partial(call_again, operation, kinds, attrs)
-            return launch_entry(plan, is_tensor, layout, plan.new_bytes[0], first.sources, recorded, needs, again)
+            return launch_entry(plan, launches, is_tensor, layout, plan.new_bytes[0], recorded, needs, again)
     run = _general_entry(plan)
     entry = run if recorded is None else recorder(recorded, run, needs, differentiable)
     return _with_large_ints(entry, operation, kinds, attrs) if int in kinds else entry

@@ -2,7 +2,7 @@
 
 Eager speed is decided in these few lines, and they differ for every call in what they pass on, save and link. So they are
 generated, as `dataclasses` generates `__init__`: the text is built from the plan, compiled once per distinct text, and can be
-printed (`entry.source`). Covered are the two commonest shapes of a call, one launch into one new output and one view;
+printed (`entry.source`). Covered are the two commonest shapes of a call, a few launches into one new output and one view;
 everything else takes the general closures of `entries.py` and `record.py`.
 
 The text of `x * y` for an x that is tracked:
@@ -14,7 +14,7 @@ The text of `x * y` for an x that is tracked:
             ptr = allocate(nbytes)
         storage = new(Storage)
         ...
-        code = launch(recipe, a0.ptr, a1.ptr, ptr)
+        code = launch(recipe0, a0.ptr, a1.ptr, ptr)
         if code is not None:
             fail(0, code, (a0.ptr, a1.ptr, ptr))
         tensor = new(Tensor)
@@ -48,12 +48,12 @@ _codes: dict[str, CodeType] = {}
 
 
 def launch_entry(
-    plan: Plan, is_tensor: Sequence[bool], layout: Layout, nbytes: int, words: Sequence[tuple[int, int]],
+    plan: Plan, steps: Sequence[KernelStep], is_tensor: Sequence[bool], layout: Layout, nbytes: int,
     program: Program | None, needs: tuple[bool, ...], again: Callable[[Sequence[Any]], Any],
 ) -> Callable[..., Tensor]:  # fmt: skip
-    """The entry of a plan of one launch with one new output.
+    """The entry of a plan of launches, mostly one, into one new output.
 
-    words: word number and byte offset of every launch word of the recipe. program: what to record, None for nothing.
+    program: what to record, None for nothing.
     again: makes the call with operands of which an int has more than 63 bits.
     """
     from tensorsmith.targets.cpu.launch import launch
@@ -62,13 +62,16 @@ def launch_entry(
     operand_of_word = [*(f"a{i}.ptr" for i in plan.tensor_inputs), "ptr"]
     for i in plan.params:
         operand_of_word += [f"a{i}.real", f"a{i}.imag"] if i in plan.complex_params else [f"a{i}"]
-    given = ", ".join(operand_of_word[w] + (f" + {o}" if o else "") for w, o in words)
-    launched = [f"code = launch(recipe, {given})"]
-    if plan.params:
-        operands = "".join(f"a{i}, " for i in range(len(is_tensor)))
-        launched = ["try:", f"    {launched[0]}", "except OverflowError:", f"    return again(({operands}))"]
-    step = plan.steps[0]
-    assert isinstance(step, KernelStep)
+    launched: list[str] = []
+    for number, step in enumerate(steps):
+        given = ", ".join(operand_of_word[w] + (f" + {o}" if o else "") for w, o in step.sources)
+        line = f"code = launch(recipe{number}, {given})"
+        if plan.params:
+            operands = "".join(f"a{i}, " for i in range(len(is_tensor)))
+            launched += ["try:", f"    {line}", "except OverflowError:", f"    return again(({operands}))"]
+        else:
+            launched.append(line)
+        launched += ["if code is not None:", f"    fail({number}, code, ({', '.join(operand_of_word)},))"]
     free = free_list(nbytes)
     body = [
         "try:",
@@ -81,8 +84,6 @@ def launch_entry(
         "storage.free = free",
         "storage.version = 0",
         *launched,
-        "if code is not None:",
-        f"    fail(0, code, ({', '.join(operand_of_word)},))",
         "tensor = new(Tensor)",
         "tensor.ptr = ptr",
         "tensor.storage = storage",
@@ -92,8 +93,8 @@ def launch_entry(
     ]
     names = {
         "pop": free.pop, "free": free, "allocate": allocate, "nbytes": nbytes, "Storage": Storage, "launch": launch,
-        "recipe": step.recipe.address, "keep": step, "fail": plan.fail, "again": again, "layout": layout,
-        "new": object.__new__, "Tensor": Tensor,
+        "keep": steps, "fail": plan.fail, "again": again, "layout": layout, "new": object.__new__, "Tensor": Tensor,
+        **{f"recipe{number}": step.recipe.address for number, step in enumerate(steps)},
     }  # fmt: skip
     return _finish(body, len(is_tensor), names, layout, program, needs)
 

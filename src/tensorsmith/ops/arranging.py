@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorsmith.core.shapes import normalise_axes, normalise_axis
+from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.ops.joining import cat, stack
-from tensorsmith.ops.raw_keys import as_int, as_ints
+from tensorsmith.ops.raw_keys import as_int, as_ints, exact, find, run
 from tensorsmith.ops.registry import inplace_method, method, need_tensor, public
 from tensorsmith.ops.views import reshape
 from tensorsmith.tensor.tensor import Tensor
@@ -24,8 +25,13 @@ flip_operator = Operator("flip", lambda x, axes: build.flip(x, axes), pointwise=
 @public("joining")
 def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:  # noqa: A002
     """Axes reversed, in new memory: `flip(0, 1)` or `flip((0, 1))`."""
+    if dims is None and isinstance(input, Tensor) and len(args) == 1 and exact(args[0]):
+        entry = find((flip_operator, input.layout, args[0]))
+        if entry is not None:
+            return entry(input)
     axes = as_ints("flip", dims if dims is not None else args[0] if len(args) == 1 else args, "dims")
-    return flip_operator(input, axes=normalise_axes(axes, need_tensor("flip", input).ndim) if axes else ())
+    attrs = {"axes": normalise_axes(axes, need_tensor("flip", input).ndim) if axes else ()}
+    return run(flip_operator, input, args, attrs) if dims is None and len(args) == 1 else call(flip_operator, (input,), attrs)
 
 
 @public("joining")

@@ -149,6 +149,13 @@ _RUNTIME = ("gather", "scatter", "index_add", "take_along_dim")
 @public("indexing", out=True)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:  # noqa: A002
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on for other axes; as large as the index."""
+    if isinstance(input, Tensor) and isinstance(index, Tensor) and dim.__class__ is int:
+        entry = FAST.get((gather_operator, input.layout, index.layout, ("axis", dim)))
+        if entry is not None:
+            try:
+                return entry(input, index)
+            except IndexError:
+                pass  # said below, in the words of this operator
     axis = normalise_axis(as_int("gather", dim, "dim"), need_tensor("gather", input).ndim)
     if need_tensor("gather", index, "index", 3).layout.numel == 0:
         flat = input.reshape((input.layout.numel,)).narrow(0, 0, 0)

@@ -15,7 +15,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import refuse_complex
-from tensorsmith.ops.creation import array_of, copy_array
+from tensorsmith.ops.creation import array_of, copy_array, empty
 from tensorsmith.ops.extremes import shared
 from tensorsmith.ops.index_steps import from_host, host
 from tensorsmith.ops.raw_keys import as_bool, as_int
@@ -255,7 +255,7 @@ def _unique_elements(values: np.ndarray, return_inverse: bool, return_counts: bo
     else:
         found, places = sort(copy_array(flat))
         ordered = array_of(found)
-    starts = _run_starts(_sortable(ordered))
+    starts = np.flatnonzero(_run_starts(_sortable(ordered)))
     counts = np.diff(starts, append=len(ordered))
     results = [copy_array(ordered[starts])]
     if return_inverse:
@@ -268,10 +268,13 @@ def _unique_elements(values: np.ndarray, return_inverse: bool, return_counts: bo
 
 
 def _run_starts(values: np.ndarray) -> np.ndarray:
-    """Where elements differ from the one before; no NaN equals another."""
+    """Whether an element, or a row, differs from the one before; no NaN equals another."""
     new = np.ones(len(values), bool)
-    np.not_equal(values[1:], values[:-1], out=new[1:])
-    return np.flatnonzero(new)
+    if values.ndim > 1:
+        new[1:] = (values[1:] != values[:-1]).any(1)
+    else:
+        np.not_equal(values[1:], values[:-1], out=new[1:])
+    return new
 
 
 @public("sorting", kind="library", differentiable=False)
@@ -287,22 +290,24 @@ def unique_consecutive(
     axis = None if dim is None else normalise_axis(dim, input.ndim)
     if axis is None:
         flat = values.reshape(-1)
-        starts, extent = _run_starts(_sortable(flat)), flat.size
+        new, extent = _run_starts(_sortable(flat)), flat.size
+        starts = np.flatnonzero(new)
         picked = flat[starts]
     else:
         extent = values.shape[axis]
         rows = np.moveaxis(values, axis, 0).reshape(extent, values.size // max(extent, 1))
-        new = np.ones(extent, bool)
-        new[1:] = (rows[1:] != rows[:-1]).any(1)
+        new = _run_starts(rows)
         starts = np.flatnonzero(new)
         picked = np.take(values, starts, axis)
-    counts = np.diff(starts, append=extent)
     results = [copy_array(np.ascontiguousarray(picked))]
     if return_inverse:
-        inverse = np.repeat(np.arange(len(starts)), counts)
-        results.append(copy_array(inverse.reshape(values.shape) if axis is None else inverse))
+        inverse = empty(values.shape if axis is None else (extent,), dtype=int64)
+        numbers = array_of(inverse).reshape(-1)
+        np.cumsum(new, out=numbers)
+        numbers -= 1
+        results.append(inverse)
     if return_counts:
-        results.append(copy_array(counts.astype(np.int64)))
+        results.append(copy_array(np.diff(starts, append=extent).astype(np.int64, copy=False)))
     return results[0] if len(results) == 1 else tuple(results)
 
 
