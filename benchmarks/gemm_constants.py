@@ -23,7 +23,7 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.targets.cpu import launch, pool
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.gemm import MatmulKernel, plan_matmul
-from tensorsmith.targets.cpu.gemm_blocks import WORDS, entry_name
+from tensorsmith.targets.cpu.gemm_blocks import PACKED, WORDS, entry_name
 from tensorsmith.targets.cpu.gemm_kernels import kernels
 from tensorsmith.targets.cpu.machine import machine
 from tensorsmith.targets.cpu.recipe import Recipe
@@ -59,7 +59,7 @@ def constant_text(kernel: MatmulKernel, dtype: DType) -> str:
         body = "\n".join(line for line in lines if not line.startswith("declare"))
         if any(f.name == "blocks" for f in piece.functions):
             loops, entries = body.split("\n}\n", 1)
-            for i, word in enumerate(WORDS[:-1]):  # (not the count of shares) read by two lines: its address, then its value
+            for i, word in enumerate(WORDS[: WORDS.index(PACKED)]):  # read by two lines: its address, then its value
                 found = re.search(rf"  (%t\d+) = getelementptr i8, ptr %words, i64 {8 * i}\n", loops) if i else None
                 place = found[1] if found else "%words"
                 read = re.search(rf"  (%t\d+) = load i64, ptr {place}, align 8\n", loops)

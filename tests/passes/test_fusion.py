@@ -226,3 +226,15 @@ def test_no_kernel_is_compiled_for_another_extent_or_rank():
     assert statistics().linked == before
     use(2, 3, 44)  # another rank: contiguous axes merge
     assert statistics().linked == before
+
+
+def test_a_product_that_is_only_reshaped_is_written_where_the_result_lies():
+    g = Graph()
+    x, w = g.input((1, 6, 4, 5), ts.float32), g.input((8, 6), ts.float32)
+    product = build.matmul(w, build.reshape(x, (6, 20)))
+    g.outputs = (build.reshape(product, (1, 8, 4, 5)),)
+    places = [Strided(node.shape, contiguous_strides(node.shape)) for node in g.inputs]
+    result = Strided((1, 8, 4, 5), contiguous_strides((1, 8, 4, 5)))
+    assert len(build_plan(g, places, {0: result}).steps) == 1
+    last = Strided(result.shape, (160, 1, 40, 8))  # channels last: written, and copied from there
+    assert len(build_plan(g, places, {0: last}).steps) == 2

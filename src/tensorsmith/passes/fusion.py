@@ -253,6 +253,11 @@ def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axes: tuple[i
     return [n for n in shape if n != 1] == [n for n in row_shape(domain, axes) if n != 1]
 
 
+def contiguous(node: Node) -> Strided:
+    """A place of its own."""
+    return Strided(node.shape, contiguous_strides(node.shape))
+
+
 class Fusion:
     """The decision for one graph: `materialised`, `groups` in execution order, `place(node)` of every buffer."""
 
@@ -264,9 +269,9 @@ class Fusion:
         self.fusing = fusing
         self.library = library
         self.inputs = inputs
-        self.outputs = outputs
         self.nodes = graph.live_nodes()
         self.results = frozenset(graph.outputs)
+        self.outputs = {self.written_as(node, place): place for node, place in outputs.items()}
         self.consumers: dict[Node, list[Node]] = {}
         for node in self.nodes:
             for operand in node.inputs:
@@ -280,10 +285,17 @@ class Fusion:
         self.required()
         self.shorten()
 
+    def written_as(self, node: Node, place: Strided) -> Node:
+        """What to write for an output: for a product that is only reshaped, as of a 1x1 convolution, the product itself."""
+        base = node
+        while base.op is Primitive.RESHAPE:
+            base = base.inputs[0]
+        return base if base.op is Primitive.MATMUL and base not in self.results and place == contiguous(node) else node
+
     def place(self, node: Node) -> Strided:
         """Where a materialised value lies in its buffer."""
         found = self.inputs.get(node) or self.outputs.get(node)
-        return found if found is not None else Strided(node.shape, contiguous_strides(node.shape))
+        return found if found is not None and found.shape == node.shape else contiguous(node)
 
     def locate(self, node: Node) -> tuple[Node, Strided]:
         """The buffer under a chain of views and the strides it is seen with; NeedsBuffer where there is none."""

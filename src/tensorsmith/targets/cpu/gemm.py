@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from tensorsmith.core.dtypes import DType
 from tensorsmith.targets.cpu import gemm_dot, gemm_epilogue, gemm_stream
 from tensorsmith.targets.cpu.build import format_lines
-from tensorsmith.targets.cpu.gemm_blocks import PACKED, WORDS
+from tensorsmith.targets.cpu.gemm_blocks import BUSY, MOST_WORKSPACES, PACKED, WORDS
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece, entry_name, kernels
 from tensorsmith.targets.cpu.gemm_pack import left_bytes
 from tensorsmith.targets.cpu.gemm_tile import CONSECUTIVE, PACKED as PACKED_LEFT, STRIDED
@@ -34,6 +34,8 @@ _COLUMN_BLOCK_BYTES = 8 << 20  # packed panels of B stay in the last-level cache
 _ONE_USE_BYTES = 128 << 10  # panels that are packed together where one block of rows uses them
 _SHARED_BYTES = 16 << 20  # a B up to which it is packed as a whole, once for all chunks,
 _SHARE_BYTES = 128 << 10  # in shares of at least this much of B
+_SHALLOW, _ROWS_OF_SHALLOW = 128, 72  # a K for which a block of rows is this small
+_READING = 5.0  # rows of a matrix whose work takes as long as to read a packed one again
 _SKEW = 320  # bytes between packed panels, which would share cache sets where their sizes are powers of two
 _CHUNK_FLOPS = 4e6  # about 40 us of work: below that a second thread gains nothing
 _CHUNK_BYTES = 1 << 20  # the same for kernels that only read memory
@@ -47,7 +49,8 @@ _FEW_COLUMNS = 3  # of a transposed B: hardly any of a panel would be used
 _FEW_COLUMNS_DEPTH = 64
 _STREAM_COLUMNS = 2048  # a chunk reads whole pages of B's rows
 _ALIGNMENT = 64
-_ALIASING = 4096  # rows that start a multiple of this apart share their cache sets
+_CLOSE_BYTES, _FEW_USES = 1536, 128  # between rows of B that are read in place; how often, or how many, at most
+_APART_BYTES, _MANY_PANELS, _MANY_ROWS = 3584, 24, 256  # rows of A this far apart are packed for so large a product
 
 
 @dataclass(frozen=True)
@@ -269,11 +272,13 @@ def _plan_blocks(
     k_block = max(1, K if blocks == 1 else _up(_ceil(K, blocks), pieces.lanes))
     block_bytes = int(_ROW_BLOCK_SHARE * pieces.machine.level2)
     row_tiles = max(1, min(_ROW_BLOCK_TILES, block_bytes // (pieces.max_rows * k_block * computed)))
+    if k_block <= _SHALLOW:  # little work between stores: to few pages
+        row_tiles = min(row_tiles, max(1, _ROWS_OF_SHALLOW // pieces.max_rows))
 
     slot = _up(k_block, pieces.lanes) * panel * computed + _SKEW
     panels = _ceil(N, panel)
     shareable = pack_all and p.batch == 1 and blocks * panels * slot <= _SHARED_BYTES
-    row_parts, column_parts = _parts(p, tiles, panels, pack_all and not shareable, packs_left)
+    row_parts, column_parts = _parts(p, tiles, panels, pack_all and not shareable)
     units = p.batch * row_parts * column_parts
     chunks = min(units, _chunk_count(p))
     units_per_chunk = _ceil(units, max(1, chunks))
@@ -319,7 +324,7 @@ def _plan_blocks(
         "pack_stride": (p.b_column if transposed_b else p.b_k) * stored,
         "panel_bytes": slot if pack_all else 0, "panel_offset": panel_offset,
         "pack_chunks": shares, "block_bytes": panels * slot if shared else 0, "column_bytes": slot if shared else 0,
-        "shared_bytes": shared_bytes, "wait": native_pool().wait if shared else 0, PACKED: 0,
+        "shared_bytes": shared_bytes, "wait": native_pool().wait if shared else 0, PACKED: 0, BUSY: 0,
         "pack_left": _address(left_piece),
         "workspace_stride": workspace_stride, "accumulate": int(accumulate),
         **{name: _address(tile_pieces.get(name)) for name in ("big_wide", "small_wide", "big_narrow", "small_narrow")},
@@ -346,49 +351,46 @@ def _address(piece: Piece | None) -> int:
 
 def _read_b_in_place(p: _Problem, pieces: Kernels) -> bool:
     """Whether a row-major B is read where it lies: packing it pays where enough row tiles use it again (measured)."""
-    if p.N <= pieces.panel:
+    if p.N <= pieces.panel or p.M <= 2 * pieces.max_rows:
         return True
-    if pieces.machine.registers >= 32:  # long tiles: much work between two rows of B
-        return p.M <= 128
-    return p.M <= 2 * pieces.max_rows or p.N < 8 * pieces.panel
+    if pieces.machine.registers >= 32:  # long tiles: much work between two rows of B, while they lie close together
+        return p.b_k * pieces.storage_size <= _CLOSE_BYTES and min(p.M, p.K) <= _FEW_USES
+    return p.N < 8 * pieces.panel
 
 
 def _pack_a(p: _Problem, pieces: Kernels, transposed: bool) -> bool:
-    """Whether A's blocks are packed: where its rows share cache sets, and where enough panels use them again (measured)."""
-    panel, size = pieces.panel, pieces.storage_size
+    """Whether A's blocks are packed: where enough panels use them again, and its rows lie apart (measured)."""
     if transposed:
-        return p.N > 2 * panel and p.K > 32 and p.a_k * size >= 256
-    if p.a_k != 1 or p.M <= 2 * pieces.max_rows:
-        return False
-    again = pieces.machine.registers < 32 and p.N >= 6 * panel
-    return again or (p.a_row * size % _ALIASING == 0 and p.N > panel)
+        return p.N > 2 * pieces.panel and p.K > 32 and p.a_k * pieces.storage_size >= 256
+    many = p.N >= _MANY_PANELS * pieces.panel and p.M >= _MANY_ROWS
+    return p.a_k == 1 and many and p.a_row * pieces.storage_size >= _APART_BYTES
 
 
 def _chunk_count(p: _Problem, traffic: int = 0) -> int:
     """How many chunks the work (operations, or bytes of memory read) is worth."""
     wanted = max(int(p.flops / _CHUNK_FLOPS), traffic // _CHUNK_BYTES)
-    return max(1, min(wanted, 16 if p.flops < 1 << 33 else 64))
+    return max(1, min(wanted, 16 if p.flops < 1 << 33 else MOST_WORKSPACES))
 
 
-def _parts(p: _Problem, tiles: int, panels: int, packs: bool, copies: bool) -> tuple[int, int]:
+def _parts(p: _Problem, tiles: int, panels: int, packs: bool) -> tuple[int, int]:
     """Row and column parts of each matrix: enough for the chunks, with little packing done twice.
 
-    packs: every part packs its B; copies: every part packs its A.
+    packs: every part packs its B.
     """
     chunks = _chunk_count(p)
     if p.batch >= chunks or chunks == 1:
         return 1, 1
-    wanted = _ceil(chunks, p.batch)
-    if packs:  # a single matrix is cut into few parts unless it is very large
-        wanted = min(wanted, max(4, min(64, p.flops >> 29)))
+    # A single matrix is cut into few parts unless it is very large.
+    wanted = min(_ceil(chunks, p.batch), max(4, p.flops >> 29) if packs else max(8, p.flops >> 28))
     best, choice = float("inf"), (1, 1)
     for rows in range(1, min(wanted, tiles) + 1):
         columns = min(_ceil(wanted, rows), panels)
         part_tiles, part_panels = _ceil(tiles, rows), _ceil(panels, columns)
         largest = part_tiles * part_panels / (tiles * panels)  # share of the largest part
         short = max(0, wanted - rows * columns) / wanted
-        again = 6.0 * (rows - 1) / p.M if packs else 1.0 * (rows - 1) / p.M
-        again += 4.0 * (columns - 1) / p.N if copies else 1.0 * (columns - 1) / p.N
+        # Every part reads its rows of A and its columns of B from further caches, or packs them.
+        again = (6.0 if packs else 1.0) * (rows - 1) / p.M + 4.0 * (columns - 1) / p.N
+        again += _READING * (rows / p.M + columns / p.N)
         cost = largest * rows * columns + again + short
         if cost < best:
             best, choice = cost, (rows, columns)

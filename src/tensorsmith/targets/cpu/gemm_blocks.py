@@ -19,10 +19,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tensorsmith.targets.cpu.build import Function, Value
-from tensorsmith.targets.cpu.gemm_tile import ACCUMULATE, FINISH, PANEL_VECTORS
+from tensorsmith.targets.cpu.gemm_tile import ACCUMULATE, AHEAD, FINISH, PANEL_VECTORS
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 
-PACKED = "packed"  # the word that counts packed shares: every launch has a copy of its words of its own
+# Words that chunks write, for every launch has a copy of its words of its own: a count of packed shares, and a bit for every
+# workspace of a chunk in use. (Taken by number of chunk, one thread would go through them all, and through its cache.)
+PACKED, BUSY = "packed", "busy"
+MOST_WORKSPACES = 64
 
 # Constant words, in order. Strides in bytes. Units are (batch, row part, column part), columns fastest.
 WORDS = (
@@ -35,7 +38,7 @@ WORDS = (
     "pack_left",  # packing function of A or 0
     "workspace_stride", "accumulate",
     "big_wide", "small_wide", "big_narrow", "small_narrow",  # tile functions: rows base + 1 or base, two vectors or one
-    PACKED,
+    PACKED, BUSY,
 )  # fmt: skip
 
 _LAUNCH = ("A", "B", "C", "bias", "workspace")
@@ -81,17 +84,33 @@ def read_words(f: Function, names: Sequence[str]) -> dict[str, str]:
     return {name: f.load("i64", f.offset("%words", 8 * i), 8) for i, name in enumerate(names)}
 
 
+def _take_lowest(f: Function, busy: str) -> list[Value]:
+    """Set the lowest clear bit of a word that other threads change too: its number and the bit."""
+    again, done = f.new_label("take"), f.new_label("taken")
+    f.jump(again)
+    f.place(again)
+    taken = f.value(f"load atomic i64, ptr {busy} monotonic, align 8")
+    free = f.value(f"xor i64 {taken}, -1")
+    bit = f.value(f"and i64 {free}, {f.value(f'sub i64 0, {free}')}")
+    pair = f.value(f"cmpxchg ptr {busy}, i64 {taken}, i64 {f.value(f'or i64 {taken}, {bit}')} acquire monotonic, align 8")
+    f.do(f"br i1 {f.value(f'extractvalue {{ i64, i1 }} {pair}, 1')}, label %{done}, label %{again}")
+    f.place(done)
+    return [f.call("i64", "llvm.cttz.i64", ("i64", bit), ("i1", "true")), bit]
+
+
 def blocks_function(vectors: Vectors) -> Function:
     """The blocked loops for one element type, called `blocks`."""
     f = Function("blocks", DRIVER_ARGUMENTS, attributes="noinline")
-    w = read_words(f, WORDS[:-1])
-    counter = f.offset("%words", 8 * WORDS.index(PACKED))
+    w = read_words(f, WORDS[: WORDS.index(PACKED)])
+    counter, busy = (f.offset("%words", 8 * WORDS.index(name)) for name in (PACKED, BUSY))
     panel = PANEL_VECTORS * vectors.lanes
     stored, computed = vectors.storage_size, vectors.compute_size
     shares = f.compare("slt", "%chunk", w["pack_chunks"])
     shared = f.compare("ne", w["pack_chunks"], 0)
     chunk = f.sub("%chunk", w["pack_chunks"])
-    workspace = f.offset("%workspace", f.add(w["shared_bytes"], f.mul(chunk, w["workspace_stride"])))
+    needs = f.value(f"and i1 {f.compare('sge', chunk, 0)}, {f.compare('ne', w['workspace_stride'], 0)}")
+    number, bit = f.choose(needs, ["i64", "i64"], lambda: _take_lowest(f, busy), lambda: [0, 0])
+    workspace = f.offset("%workspace", f.add(w["shared_bytes"], f.mul(number, w["workspace_stride"])))
     slots = f.select(shared, "ptr", "%workspace", f.offset(workspace, w["panel_offset"]))
     packs = f.compare("ne", w["pack_all"], 0)
     packs_left = f.compare("ne", w["pack_left"], 0)
@@ -150,6 +169,7 @@ def blocks_function(vectors: Vectors) -> Function:
             last = f.compare("sge", f.add(k.index, depth), w["K"])
             adds = f.value(f"or i1 {accumulate}, {f.value(f'xor i1 {first}, true')}")
             flags = f.add(f.select(adds, "i64", ACCUMULATE, 0), f.select(last, "i64", FINISH, 0))
+            flags = f.add(flags, f.select(packs, "i64", AHEAD, 0))
             with_bias = f.value(f"and i1 {first}, {has_bias}")
             with f.loop(column0, column1, w["column_block"], name="j in columns of the part, step column_block") as j:
                 columns = f.minimum(w["column_block"], f.sub(column1, j.index))
@@ -216,4 +236,6 @@ def blocks_function(vectors: Vectors) -> Function:
                         c_small = f.offset(c, f.mul(big_rows, w["c_row"]))
                         call(small, f.select(wide, "i64", w["small_wide"], w["small_narrow"]), a_small, c_small, *rest)
                         f.note("tiles of base + 1 rows; tiles of base rows")
+    with f.if_(needs):
+        f.do(f"atomicrmw xor ptr {busy}, i64 {bit} release, align 8")
     return f

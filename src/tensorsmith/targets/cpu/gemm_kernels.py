@@ -51,7 +51,8 @@ class Kernels:
             vectors = Vectors(self.dtype, self.machine.name)
             functions = write(vectors)
             bodies = [function.text() for function in functions]
-            text = "\n".join([*sorted(vectors.declarations), *bodies])
+            declarations = vectors.declarations.union(*(function.declarations for function in functions))
+            text = "\n".join([*sorted(declarations), *bodies])
             names = [function.name for function in functions]
             addresses = dict(zip(names, compile_functions(text, names, self.machine)))
             # Two threads may both get here; the compiler hands the same addresses to both.

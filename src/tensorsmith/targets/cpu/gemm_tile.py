@@ -39,6 +39,8 @@ _UNROLL = 4  # steps of k taken together where A's elements lie at constant dist
 STRIDED, CONSECUTIVE, PACKED = "strided", "consecutive", "packed"  # how a tile's rows of A lie
 ACCUMULATE = 1  # add to what C holds
 FINISH = 2  # the sums are complete: apply the function
+AHEAD = 4  # the next panel of B follows this one: ask for it, line by line, in the steps of k of all tiles
+_LINE = 64
 
 
 def most_rows(machine: Machine) -> int:
@@ -88,12 +90,11 @@ def tile_function(
 ) -> Function:
     """The kernel for `rows` rows and `columns` (1 or 2) vectors of columns, with an epilogue function.
 
-    left: how A lies. STRIDED: any two strides; CONSECUTIVE: unit stride along k, `a_k` is not used; PACKED: A[r, k] is
-    element k * rows + r of its tile, and tiles follow each other; `a_row` is then the bytes of a row, K times the element
-    size.
+    left: how A lies. STRIDED: any two strides; CONSECUTIVE: unit stride along k; PACKED: A[r, k] is element k * rows + r of
+    its tile, and tiles follow each other; `a_row` is then the bytes of a row, K times the element size.
 
     The tile's arguments are ARGUMENTS: addresses of A's first row, of B's panel and of C; extents; byte strides; valid
-    columns; the bias or null; flags ACCUMULATE and FINISH. A and B hold the compute type, C and bias the storage type.
+    columns; the bias or null; flags ACCUMULATE, FINISH and AHEAD. A and B hold the compute type, C and bias the storage type.
     """
     f = Function(tile_name(rows, columns), ARGUMENTS, attributes="noinline")
     packed, size = left == PACKED, vectors.compute_size
@@ -117,14 +118,20 @@ def tile_function(
     has_bias = f.compare("ne", "%bias", "null", "ptr")
     start = f.choose(has_bias, [vectors.type] * columns, bias_row, lambda: [vectors.zero] * columns)
 
-    with f.loop(0, "%count", 1, [("ptr", "%A"), ("ptr", "%C")], do_while=True, name="tile") as tiles:
+    # Without AHEAD, lines of the panel in use are asked for: they are there.
+    ahead = f.compare("ne", f.value(f"and i64 %flags, {AHEAD}"), 0)
+    coming = f.select(ahead, "ptr", f.offset("%B", f.mul("%K", "%b_row")), "%B")
+    with f.loop(0, "%count", 1, [("ptr", "%A"), ("ptr", "%C"), ("ptr", coming)], do_while=True, name="tile") as tiles:
         c_bases = c_rows.bases(tiles.carried[1])
         for r in range(rows):
             for j in range(columns):
                 vectors.prefetch(f, c_rows.at(c_bases, r, j * stored_vector))
 
         cells = rows * columns
+        # (A run-time number: with a known one, LLVM keeps a pointer for every row, more than there are registers.)
+        several = f.mul("%a_k", _UNROLL)
         bases = [tiles.carried[0]] if packed else a_rows.bases(tiles.carried[0])
+        coming = tiles.carried[2]
         masked = vectors.cheap_masks
 
         def step(sums: Sequence[Value], places: Sequence[str], panel: str) -> list[Value]:
@@ -139,11 +146,16 @@ def tile_function(
                 after += [vectors.multiply_add(f, a, b[j], sums[r * columns + j]) for j in range(columns)]
             return after
 
-        def run(low: Value, high: Value, steps: int, sums: Sequence[Value], bases: list[str], panel: str) -> list[Value]:
+        def run(
+            low: Value, high: Value, steps: int, sums: Sequence[Value], bases: list[str], panel: str, coming: str
+        ) -> list[Value]:
             """Sums and pointers after k from low to high."""
-            carried = [(vectors.type, s) for s in sums] + [("ptr", p) for p in (*bases, panel)]
+            carried = [(vectors.type, s) for s in sums] + [("ptr", p) for p in (*bases, panel, coming)]
             with f.loop(low, high, steps, carried, name="k") as k:
-                sums, bases, panel = k.carried[:cells], k.carried[cells:-1], k.carried[-1]
+                sums, bases, (panel, coming) = k.carried[:cells], k.carried[cells:-2], k.carried[-2:]
+                if steps > 1:
+                    vectors.prefetch(f, coming, near=False)
+                    coming = f.offset(coming, _LINE)
                 for u in range(steps):
                     if packed:
                         places = [f.offset(bases[0], (u * rows + r) * size) for r in range(rows)]
@@ -152,16 +164,16 @@ def tile_function(
                     sums = step(sums, places, panel)
                     panel = f.offset(panel, "%b_row")
                 f.note(f"sums[{rows}][{columns} x {vectors.lanes}] += A[tile rows, k] * B[k, panel]")
-                along: Value = "%a_k" if left == STRIDED else steps * size * (rows if packed else 1)
-                k.next = [*sums, *(f.offset(p, along) for p in bases), panel]
+                along = steps * size * rows if packed else "%a_k" if steps == 1 else several
+                k.next = [*sums, *(f.offset(p, along) for p in bases), panel, coming]
             return k.out
 
         if left == STRIDED:
-            out = run(0, "%K", 1, start * rows, bases, "%B")
+            out = run(0, "%K", 1, start * rows, bases, "%B", coming)
         else:
             even = f.round_down("%K", _UNROLL)
-            out = run(0, even, _UNROLL, start * rows, bases, "%B")
-            out = run(even, "%K", 1, out[:cells], [str(p) for p in out[cells:-1]], str(out[-1]))
+            out = run(0, even, _UNROLL, start * rows, bases, "%B", coming)
+            out = run(even, "%K", 1, out[:cells], [str(p) for p in out[cells:-2]], str(out[-2]), str(out[-1]))
         ends = out[:cells]
 
         def added(c_bases: list[str] = c_bases, ends: list[Value] = ends) -> list[Value]:
@@ -197,5 +209,5 @@ def tile_function(
             write(True)
         else:
             f.branch(full, lambda: write(False), lambda: write(True))
-        tiles.next = [f.offset(tiles.carried[0], a_step), f.offset(tiles.carried[1], c_step)]
+        tiles.next = [f.offset(tiles.carried[0], a_step), f.offset(tiles.carried[1], c_step), out[-1]]
     return f
