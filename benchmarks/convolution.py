@@ -64,13 +64,13 @@ def call(lib: Any, form: str, what: str, x: Any, w: Any, g: Any, compiled: bool)
     """What is measured: the result, or the gradient of one operand for the gradient g of the result."""
     function, attrs = getattr(lib.nn.functional, FORMS[form][0]), FORMS[form][3]
     if what == "y":
-        run = lambda x, w: function(x, w, **attrs)
+        run = lambda x: function(x, w, **attrs)  # w is captured, so a compiled function keeps what it makes of it
         if compiled and lib is ts:
             run = ts.compile(run)
 
         def forward() -> Any:
             with lib.no_grad():
-                return run(x, w)
+                return run(x)
 
         return forward
     wanted = x if what == "dx" else w
