@@ -4,15 +4,18 @@
     python tests/conformance.py TOOL --keep               # the same, then keep the counts that rose
     python tests/conformance.py TOOL --keep --group NAME  # start keeping (or measure again) this group
 
-TOOL is the path of the script that measures; it takes `tensorsmith --json FILE --group NAME ...` and writes
+TOOL is the path of the script that measures (and words that come before the others, if it is a script that runs another);
+it takes `tensorsmith --json FILE --group NAME ...` and writes
 {"ops": [{"group", "fwd_pass", "fwd_total", "grad_pass", "grad_total", ...}, ...]}, one record an operator.
-The kept counts are the passed samples of every group, in tests/conformance_counts.json.
+The kept counts are the passed samples of every group, in tests/conformance_counts.json. The groups are shared among as many
+processes as there are processors.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,15 +27,20 @@ COUNTS = ("fwd_pass", "grad_pass")
 Counts = dict[str, dict[str, int]]
 
 
-def measure(tool: Path, groups: list[str]) -> Counts:
+def measure(tool: list[str], groups: list[str]) -> Counts:
     """The samples that pass now, by group."""
+    count = min(os.cpu_count() or 1, len(groups))
+    shares = [groups[n::count] for n in range(count)]
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        command = [sys.executable, str(tool), "tensorsmith", "--json", str(report)]
-        for group in groups:
-            command += ["--group", group]
-        subprocess.run(command, check=True)
-        records = json.loads(report.read_text())["ops"]
+        reports = [Path(folder) / f"report{n}.json" for n in range(len(shares))]
+        running = []
+        for share, report in zip(shares, reports):
+            command = [sys.executable, *tool, "tensorsmith", "--json", str(report)]
+            running.append(subprocess.Popen(command + [word for group in share for word in ("--group", group)]))
+        for process in running:
+            if process.wait():
+                raise subprocess.CalledProcessError(process.returncode, process.args)
+        records = [record for report in reports for record in json.loads(report.read_text())["ops"]]
     counts: Counts = {group: dict.fromkeys(COUNTS, 0) for group in groups}
     for record in records:
         for name in COUNTS:
@@ -56,7 +64,7 @@ def compare(kept: Counts, found: Counts) -> tuple[list[str], list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tool", type=Path, help="the script that measures")
+    parser.add_argument("tool", nargs="+", help="the script that measures")
     parser.add_argument("--group", action="append", default=[], help="only this group; may be given several times")
     parser.add_argument("--keep", action="store_true", help="write the counts that rose to the kept file")
     parser.add_argument("--counts", type=Path, default=KEPT, metavar="FILE", help="the kept counts")

@@ -247,6 +247,8 @@ def entries(dtype: torch.dtype, pattern: str = "") -> Iterator[tuple[Any, Callab
     """The entries of the database that the package has in `FAMILIES`."""
     from torch.testing._internal.common_methods_invocations import op_db
 
+    import torch_samples  # noqa: F401
+
     for op in op_db:
         if LEFT_OUT.search(op.name) and not op.name.startswith("__"):
             continue

@@ -7,9 +7,11 @@ An entry whose calling convention differs from the public function's (`where` ge
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 import tensorsmith as ts
 
 torch = pytest.importorskip("torch")
+sys.path.append(str(Path(__file__).parents[1]))
 
 # Internals of PyTorch and layouts we do not have.
 _INTERNAL = ("_", "aten.", "torch.", "ops.", "sparse.", "native_", "jiterator", "masked.", "signal.")
@@ -47,6 +50,8 @@ def entries() -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
+
+        import torch_samples  # noqa: F401
     found = [entry for entry in op_db if entry.name in _CONVENTIONS or not entry.name.startswith(_INTERNAL)]
     return [entry for entry in found if ours(entry) is not None]
 

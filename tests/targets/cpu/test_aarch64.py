@@ -28,7 +28,8 @@ _unlike = itertools.count(NEON.level2)
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch):
-    """A machine of aarch64 that no other test uses, and the assembly of each module compiled for it."""
+    """A machine of aarch64 that no other test uses, and the optimised assembly of each module compiled for it."""
+    monkeypatch.setenv("TENSORSMITH_OPTIMISATION", "3")
     found: list[str] = []
 
     def compile_functions(text: str, names: list[str], on: Machine) -> list[int]:

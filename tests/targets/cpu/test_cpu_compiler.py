@@ -106,3 +106,21 @@ def test_threads_compile_the_same_and_different_texts() -> None:
     assert len(results) == 4
     assert all(result == results[0] for result in results.values())
     assert [INT(address)(0) for address in results[0]] == list(range(500, 512))
+
+
+def test_the_level_of_optimisation_is_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More instructions and another entry at level 0, the same results at every level."""
+    text = "define i64 @f(i64 %x) {\n  %y = add i64 %x, 8\n  %z = mul i64 %y, 3\n  %w = add i64 %z, 1\n  ret i64 %w\n}\n"
+    found = {}
+    for level in "0123":
+        monkeypatch.setenv("TENSORSMITH_OPTIMISATION", level)
+        (address,) = compile_functions(text, ["f"])
+        found[level] = (object_key(text, machine()), assembly(text), INT(address)(5))
+    assert len({key for key, _, _ in found.values()}) == 4
+    assert found["0"][1] != found["3"][1]
+    assert {result for _, _, result in found.values()} == {40}
+    monkeypatch.delenv("TENSORSMITH_OPTIMISATION")
+    assert object_key(text, machine()) == found["3"][0]
+    monkeypatch.setenv("TENSORSMITH_OPTIMISATION", "fast")
+    with pytest.raises(ValueError, match="'fast' is not a level of optimisation; choose one of 0, 1, 2, 3"):
+        compile_functions(text, ["f"])

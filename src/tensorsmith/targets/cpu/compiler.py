@@ -3,8 +3,11 @@
 text -> object file (code generation only: kernels are written with explicit vectors, and the middle-end passes made
 them no faster but two to four times slower to compile) -> disk cache -> linked into the process by LLJIT.
 
-Objects are cached under a hash of the text, the CPU, its features, LLVM's and llvmlite's versions and this module's
-format version; the text holds no addresses, so an entry serves every process on the machine.
+Objects are cached under a hash of the text, the CPU, its features, the level of optimisation, LLVM's and llvmlite's
+versions and this module's format version; the text holds no addresses, so an entry serves every process on the machine.
+
+``TENSORSMITH_OPTIMISATION=0|1|2|3`` is the code generator's level, 3 where it is not given. Level 0 compiles in a third of
+the time and gives the same results from code that runs several times longer: for tests, whose arrays are small.
 """
 
 from __future__ import annotations
@@ -96,12 +99,24 @@ def compile_functions(
 
 def object_key(text: str, machine: Machine) -> str:
     """The name under which the object of ``text`` for ``machine`` is cached (64 hexadecimal digits)."""
-    parts = (str(_FORMAT), _versions(), machine.triple, machine.cpu, machine.features, text)
+    parts = (str(_FORMAT), str(optimisation()), _versions(), machine.triple, machine.cpu, machine.features, text)
     digest = hashlib.blake2b(digest_size=32)
     for part in parts:
         raw = part.encode()
         digest.update(len(raw).to_bytes(8, "little") + raw)
     return digest.hexdigest()
+
+
+def optimisation() -> int:
+    """The code generator's level, from 0 (quickest to compile) to 3 (quickest to run), that the environment names; else 3.
+
+    Raises:
+        ValueError: ``TENSORSMITH_OPTIMISATION`` is not one of these.
+    """
+    named = os.environ.get("TENSORSMITH_OPTIMISATION", "").strip() or "3"
+    if named not in ("0", "1", "2", "3"):
+        raise ValueError(f"TENSORSMITH_OPTIMISATION={named!r} is not a level of optimisation; choose one of 0, 1, 2, 3")
+    return int(named)
 
 
 def emit_object(text: str, machine: Machine | None = None) -> bytes:
@@ -145,7 +160,7 @@ def _versions() -> str:
 
 
 @functools.cache
-def _target_machine(machine: Machine) -> Any:
+def _target_machine(machine: Machine, level: int) -> Any:
     import llvmlite.binding as llvm
 
     if machine.triple.split("-", 1)[0] == llvm.get_default_triple().split("-", 1)[0]:
@@ -156,7 +171,7 @@ def _target_machine(machine: Machine) -> Any:
         llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(machine.triple)
     return target.create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="default", jit=False
+        cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default", jit=False
     )
 
 
@@ -174,7 +189,7 @@ def _jit() -> Any:
 def _parse(text: str, machine: Machine) -> tuple[Any, Any]:
     import llvmlite.binding as llvm
 
-    target = _target_machine(machine)
+    target = _target_machine(machine, optimisation())
     try:
         module = llvm.parse_assembly(text)
         module.triple = machine.triple
