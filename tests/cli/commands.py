@@ -8,11 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+PASSED_ON = ("TENSORSMITH_ISA", "TENSORSMITH_LAUNCH", "TENSORSMITH_OPTIMISATION")
+
 
 def environment(cache: Path) -> dict[str, str]:
     """The environment of a command: a private kernel cache, wide output without colours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TENSORSMITH_")}
-    kept |= {name: os.environ[name] for name in ("TENSORSMITH_ISA", "TENSORSMITH_LAUNCH") if name in os.environ}
+    kept |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return kept | {"TENSORSMITH_CACHE": str(cache), "COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
 
 
