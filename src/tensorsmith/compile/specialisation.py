@@ -550,8 +550,19 @@ class Specialisation:
 
 
 def _is_released(tensor: Tensor) -> bool:
-    node = tensor.node
-    return node is None or getattr(node, "saved", ()) is None
+    """Whether a backward() inside the function has freed what a gradient of the tensor needs, anywhere below it."""
+    if tensor.node is None:
+        return True
+    seen, waiting = {tensor.node}, [tensor.node]
+    while waiting:
+        node = waiting.pop()
+        if getattr(node, "saved", ()) is None:
+            return True
+        for below, _ in filter(None, node.edges):
+            if below is not None and below not in seen:
+                seen.add(below)
+                waiting.append(below)
+    return False
 
 
 def has_gradient(tensor: Tensor) -> bool:

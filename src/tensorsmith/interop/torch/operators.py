@@ -552,7 +552,7 @@ def _pulled_attention(
     return tuple(node for node in found[:3] if node is not None)
 
 
-_attention_gradient = Operator("torch_attention_gradient", _pulled_attention)
+_attention_gradient = Operator("torch.attention_gradient", _pulled_attention)
 
 
 def _checked_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float, scale: float | None) -> float:

@@ -256,7 +256,7 @@ def erf(lanes: Lanes, x: str) -> str:
     """x + x * P(x**2) for |x| <= 1.05, else 1 - Q(|x|)**4; by table where there are permutes."""
     if lanes.machine.name == "avx512" and lanes.count == 16:
         return erf_table.erf(lanes, x)
-    t = at_most(lanes, lanes.intrinsic("fabs", _F, x), 3.95)
+    t = at_most(lanes, lanes.intrinsic("fabs", _F, x), 4.2)  # where Q**4 is less than half of the last place of 1
     near = lanes.multiply_add(_F, x, lanes.polynomial(_F, lanes.op("fmul", _F, x, x), _ERF_SMALL), x)
     root = lanes.polynomial(_F, t, _ERF_LARGE)
     square = lanes.op("fmul", _F, root, root)

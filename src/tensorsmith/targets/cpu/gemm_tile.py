@@ -168,7 +168,8 @@ def tile_function(
                 k.next = [*sums, *(f.offset(p, along) for p in bases), panel, coming]
             return k.out
 
-        if left == STRIDED:
+        # (Of 16 bytes, LLVM makes vectors along k, in registers that the sums need.)
+        if left == STRIDED or vectors.isa == "generic":
             out = run(0, "%K", 1, start * rows, bases, "%B", coming)
         else:
             even = f.round_down("%K", _UNROLL)
