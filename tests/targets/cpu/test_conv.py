@@ -138,6 +138,14 @@ def test_sums_are_kept_from_block_to_block_of_channels(isa: str, shape: tuple[in
     assert kernel.constants[WORDS.index("channel_block")] < shape[1]
 
 
+def test_long_sums_round_little():
+    """Blocks of channels are summed by themselves: one running sum of 1152 products would be off by 1e-6."""
+    x, w = normal(1, 128, 28, 28), normal(128, 128, 3, 3)
+    found = ts.nn.functional.conv2d(ts.from_numpy(x), ts.from_numpy(w), stride=2, padding=1).numpy()
+    exact = ts.nn.functional.conv2d(ts.from_numpy(x).double(), ts.from_numpy(w).double(), stride=2, padding=1).numpy()
+    assert np.abs(found - exact).max() < 6e-7 * np.abs(exact).max()
+
+
 def test_a_result_does_not_depend_on_what_lies_beside_it():
     x = normal(1, 4, 8, 8)
     x[0, :, 5:] = np.nan

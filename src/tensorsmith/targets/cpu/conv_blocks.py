@@ -89,14 +89,16 @@ def blocks_function(vectors: Vectors) -> Function:
             count = f.minimum(w["channel_block"], f.sub(w["channels"], channels.index))
             later = f.compare("sgt", channels.index, 0)
             more = f.compare("slt", f.add(channels.index, count), w["channels"])
+            with_bias = f.value(f"and i1 {has_bias}, {f.value(f'xor i1 {later}, true')}")
             seen0 = f.offset(slab, f.mul(channels.index, w["plane"]))
             weights0 = f.offset(weights, f.mul(f.mul(channels.index, w["tap_count"]), size))
             arguments = f"i64 {count}, i64 {w['plane']}, i64 {w['tap_count']}, i64 {w['w_row']}, i64 {w['y_row']}"
 
             def panels(
                 low: Value, high: Value, step: Value, kinds: tuple[str, str], kept: str, seen0: str = seen0,
-                weights0: str = weights0, later: str = later, more: str = more, end: Value = end, y: str = y,
-                channel0: Value = channel0, first: Value = block.index, last: Value = tile1, arguments: str = arguments,
+                weights0: str = weights0, with_bias: str = with_bias, later: str = later, more: str = more, end: Value = end,
+                y: str = y, channel0: Value = channel0, first: Value = block.index, last: Value = tile1,
+                arguments: str = arguments,
             ) -> str:  # fmt: skip
                 """Panels of positions by tiles of the first kind, or the second where one vector is left; the next sums."""
                 with f.loop(low, high, step, [("ptr", kept)], name="positions in panels") as position:
@@ -107,7 +109,7 @@ def blocks_function(vectors: Vectors) -> Function:
                         chosen = f.select(f.compare("slt", tile.index, w["extra"]), "i64", big, small)
                         channel = channel_of(tile.index)
                         own = f.offset("%bias", f.mul(f.add(channel0, channel), size))
-                        bias = f.select(has_bias, "ptr", own, "null")
+                        bias = f.select(with_bias, "ptr", own, "null")
                         sums = tile.carried[0]
                         before, after = (f.select(there, "ptr", sums, "null") for there in (later, more))
                         f.do(

@@ -1,7 +1,8 @@
 """The register tile of the direct convolution: some output channels at one or more vectors of positions.
 
-    sums[r][v] = bias[r], or the sums over the channels before
+    sums[r][v] = bias[r]
     for c in channels:  for t in taps:  sums[r][v] += w[r, c, t] * slab[c][t + positions v]
+    sums += those of the channels before             sums of blocks of channels are added up: they round less than one sum
     y[r][positions] = function(sums[r]), or the sums are kept for the channels to come
 
 The slab (`conv_blocks`) holds padded input such that position q of a kernel's tap t lies t elements after position q of tap
@@ -62,15 +63,9 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
         return [vectors.load_splat(f, f.offset("%bias", r * size)) for r in range(rows)]
 
     cells = rows * columns
-
-    def begin() -> list[Value]:
-        start = f.choose(has_bias, [vectors.type] * rows, bias, lambda: [vectors.zero] * rows)
-        return [start[r] for r in range(rows) for _ in range(columns)]
-
-    def resume() -> list[Value]:
-        return [vectors.load(f, f.offset("%before", i * lanes * size)) for i in range(cells)]
-
-    first = f.choose(f.compare("eq", "%before", "null", "ptr"), [vectors.type] * cells, begin, resume)
+    zeros = [vectors.zero] * rows
+    start = f.choose(has_bias, [vectors.type] * rows, bias, lambda: zeros)
+    first = [start[r] for r in range(rows) for _ in range(columns)]
     carried = [(vectors.type, s) for s in first] + [("ptr", p) for p in w_rows.bases("%w")]
     with f.loop(0, "%channels", 1, [*carried, ("ptr", "%slab")], do_while=True, name="c in channels") as c:
         plane = c.carried[-1]
@@ -86,7 +81,13 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
             f.note(f"sums[{rows}][{columns} x {lanes}] += w[rows, c, t] * slab[c][t + positions]")
             t.next = [*after, *(f.offset(p, size) for p in bases)]
         c.next = [*t.out, f.offset(plane, "%plane")]
-    sums = list(c.out[:cells])
+    ends = list(c.out[:cells])
+
+    def added() -> list[Value]:
+        before = [vectors.load(f, f.offset("%before", i * lanes * size)) for i in range(cells)]
+        return [vectors.plus(f, old, new) for old, new in zip(before, ends)]
+
+    sums = list(f.choose(f.compare("eq", "%before", "null", "ptr"), [vectors.type] * cells, lambda: ends, added))
 
     def keep() -> None:
         for i, value in enumerate(sums):
