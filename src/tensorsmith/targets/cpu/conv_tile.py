@@ -81,13 +81,13 @@ def tile_function(vectors: Vectors, rows: int, columns: int, function: str = "")
             f.note(f"sums[{rows}][{columns} x {lanes}] += w[rows, c, t] * slab[c][t + positions]")
             t.next = [*after, *(f.offset(p, size) for p in bases)]
         c.next = [*t.out, f.offset(plane, "%plane")]
-    ends = list(c.out[:cells])
+    ends: list[Value] = list(c.out[:cells])
 
     def added() -> list[Value]:
         before = [vectors.load(f, f.offset("%before", i * lanes * size)) for i in range(cells)]
         return [vectors.plus(f, old, new) for old, new in zip(before, ends)]
 
-    sums = list(f.choose(f.compare("eq", "%before", "null", "ptr"), [vectors.type] * cells, lambda: ends, added))
+    sums: list[Value] = list(f.choose(f.compare("eq", "%before", "null", "ptr"), [vectors.type] * cells, lambda: ends, added))
 
     def keep() -> None:
         for i, value in enumerate(sums):

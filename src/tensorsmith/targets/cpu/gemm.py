@@ -49,7 +49,7 @@ _FEW_COLUMNS = 3  # of a transposed B: hardly any of a panel would be used
 _FEW_COLUMNS_DEPTH = 64
 _STREAM_COLUMNS = 2048  # a chunk reads whole pages of B's rows
 _ALIGNMENT = 64
-_CLOSE_BYTES, _FEW_USES = 1536, 128  # between rows of B that are read in place; how often, or how many, at most
+_CLOSE_BYTES, _FEW_USES = 1536, 384  # between rows of B that are read in place; how often, or how many, at most
 _APART_BYTES, _MANY_PANELS, _MANY_ROWS = 3584, 24, 256  # rows of A this far apart are packed for so large a product
 
 
@@ -278,7 +278,7 @@ def _plan_blocks(
     slot = _up(k_block, pieces.lanes) * panel * computed + _SKEW
     panels = _ceil(N, panel)
     shareable = pack_all and p.batch == 1 and blocks * panels * slot <= _SHARED_BYTES
-    row_parts, column_parts = _parts(p, tiles, panels, pack_all and not shareable)
+    row_parts, column_parts = _parts(p, tiles, panels, pack_all and not shareable, packs_left)
     units = p.batch * row_parts * column_parts
     chunks = min(units, _chunk_count(p))
     units_per_chunk = _ceil(units, max(1, chunks))
@@ -372,10 +372,10 @@ def _chunk_count(p: _Problem, traffic: int = 0) -> int:
     return max(1, min(wanted, 16 if p.flops < 1 << 33 else MOST_WORKSPACES))
 
 
-def _parts(p: _Problem, tiles: int, panels: int, packs: bool) -> tuple[int, int]:
+def _parts(p: _Problem, tiles: int, panels: int, packs: bool, packs_left: bool) -> tuple[int, int]:
     """Row and column parts of each matrix: enough for the chunks, with little packing done twice.
 
-    packs: every part packs its B.
+    packs, packs_left: every part packs its B; its A.
     """
     chunks = _chunk_count(p)
     if p.batch >= chunks or chunks == 1:
@@ -389,7 +389,7 @@ def _parts(p: _Problem, tiles: int, panels: int, packs: bool) -> tuple[int, int]
         largest = part_tiles * part_panels / (tiles * panels)  # share of the largest part
         short = max(0, wanted - rows * columns) / wanted
         # Every part reads its rows of A and its columns of B from further caches, or packs them.
-        again = (6.0 if packs else 1.0) * (rows - 1) / p.M + 4.0 * (columns - 1) / p.N
+        again = (6.0 if packs else 1.0) * (rows - 1) / p.M + (16.0 if packs_left else 4.0) * (columns - 1) / p.N
         again += _READING * (rows / p.M + columns / p.N)
         cost = largest * rows * columns + again + short
         if cost < best:
