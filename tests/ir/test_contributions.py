@@ -12,7 +12,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.recurrent import composition, recurrent
 from tensorsmith.ir.vjp import vjp
-from tensorsmith.passes import fusion
+from tensorsmith.passes import walk
 from tensorsmith.targets.reference.interpret import interpret
 
 SLICES = {  # start and length along axis 1, what is joined
@@ -54,14 +54,14 @@ def work(mode: str, count: int, monkeypatch) -> tuple[int, int]:
     for _ in range(2):
         second = vjp(second, (True,) * len(second.inputs)).graph
     visits = 0
-    visit = fusion.Walk.visit
+    visit = walk.Walk.visit
 
     def counted(self, *given):
         nonlocal visits
         visits += 1
         visit(self, *given)
 
-    monkeypatch.setattr(fusion.Walk, "visit", counted)
+    monkeypatch.setattr(walk.Walk, "visit", counted)
     fusion.fuse(second, {x: Strided(x.shape, contiguous_strides(x.shape)) for x in second.inputs})
     monkeypatch.undo()
     return len(second.live_nodes()), visits

@@ -10,9 +10,10 @@ from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, format_
 from tensorsmith.kernels.spec import KernelSpec
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
-from tensorsmith.passes.fusion import LARGEST_BODY, Fusion, Group, NeedsBuffer, Walk, fuse, inlined_inputs
+from tensorsmith.passes.fusion import Fusion, fuse
 from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
+from tensorsmith.passes.walk import LARGEST_BODY, Group, NeedsBuffer, Walk, inlined_inputs
 from tensorsmith.runtime.plan import Plan, build_plan, requests_of
 from tensorsmith.runtime.steps import KernelStep, Request
 from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS

@@ -1,6 +1,6 @@
 """Groups to KernelSpecs: emit the scalar body of a fused kernel by walking the graph from its roots.
 
-The walk is the one of `passes/fusion.py`: a chain of views travels down to the buffers and becomes strides. What is new
+The walk is the one of `passes/walk.py`: a chain of views travels down to the buffers and becomes strides. What is new
 here are instructions. Half-precision values are computed in float32; an explicit CAST to a half type rounds.
 """
 
@@ -13,16 +13,9 @@ from tensorsmith.core.dtypes import DType, bool_, compute_dtype, int64
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Node, Primitive, base_of
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand, Store
-from tensorsmith.passes.fusion import (
-    Chain,
-    Fusion,
-    Group,
-    NeedsBuffer,
-    apply_chain,
-    root_domain,
-    row_shape,
-)
+from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.reductions import reduced
+from tensorsmith.passes.walk import Chain, Group, NeedsBuffer, apply_chain, root_domain, row_shape
 from tensorsmith.scalar.table import Fn
 
 
@@ -105,7 +98,7 @@ class Assembler:
         return found
 
     def visit_new(self, node: Node, chain: Chain, row: bool) -> int:
-        if node in self.stored and self.stored[node][1]:  # a value of this row (`passes/fusion.py: same_rows`)
+        if node in self.stored and self.stored[node][1]:  # a value of this row (`passes/walk.py: same_rows`)
             return self.stored[node][0]
         if node in self.stored and not chain and self.stored[node][1] == row and node.op not in VIEWS:
             return self.stored[node][0]

@@ -14,7 +14,8 @@ from tensorsmith.ir.constants import constant_value
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of, copy_into
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
-from tensorsmith.passes.fusion import Fusion, Group
+from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.control_steps import joined
 from tensorsmith.runtime.steps import LIBRARY_KERNELS, LONG_WORK, KernelStep, Request, Step, index_error
 from tensorsmith.scalar.table import Fn

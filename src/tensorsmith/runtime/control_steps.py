@@ -14,7 +14,8 @@ from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.control import is_control, same_control
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of, copy_into, touches_complex
-from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
+from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.runtime.arena import ALIGN
 from tensorsmith.runtime.steps import PythonStep, Request, array_at
 

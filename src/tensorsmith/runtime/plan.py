@@ -23,9 +23,10 @@ from tensorsmith.ir.graph import Graph, Node, Primitive, replay, touches_complex
 from tensorsmith.kernels.assemble import Kernel, assemble_copy
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
-from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer, fuse
+from tensorsmith.passes.fusion import Fusion, fuse
 from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
+from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.arena import Arena, Part
 from tensorsmith.runtime.checked_steps import in_safe_order, index_check, separate_updates

@@ -26,7 +26,8 @@ from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.kernels.spec_order import RankSpec, SearchSpec
 from tensorsmith.kernels.spec_scan import ScanSpec
 from tensorsmith.passes.convolutions import is_depthwise, is_weight_gradient
-from tensorsmith.passes.fusion import Fusion, Group, NeedsBuffer
+from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
 
