@@ -12,7 +12,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.recurrent import composition, recurrent
 from tensorsmith.ir.vjp import vjp
-from tensorsmith.passes import walk
+from tensorsmith.passes import fusion, walk
 from tensorsmith.targets.reference.interpret import interpret
 
 SLICES = {  # start and length along axis 1, what is joined
