@@ -78,12 +78,12 @@ def _is_zero(grad: Node) -> bool:
     return grad.op is Primitive.CONST and grad.attrs["value"] == 0
 
 
-def _of_statistics(deviation: Node, by_mean: Node, by_variance: Node, count: int) -> Node | None:
+def _of_statistics(deviation: Node, by_mean: Node, by_variance: Node | None, count: int) -> Node | None:
     """The gradient of the elements from gradients of their mean and variance; None where there are none."""
     parts = []
     if not _is_zero(by_mean):
         parts.append(build.broadcast_to(by_mean / float(count), deviation.shape))
-    if not _is_zero(by_variance):
+    if by_variance is not None and not _is_zero(by_variance):
         parts.append(deviation * (by_variance * (2.0 / count)))
     return parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
 
@@ -291,8 +291,13 @@ def _in_groups(parameter: Node, values: Node) -> Node:
     return build.reshape(build.wide(parameter), (1, *values.shape[1:3], 1))
 
 
-def _group_norm(x: Node, *parameters: Node, groups: int, eps: float, has_weight: bool) -> tuple[Node, ...]:
-    """The result, and mean and variance of every group of every sample."""
+def _group_norm(
+    x: Node, *parameters: Node, groups: int, eps: float, has_weight: bool, with_variance: bool = False
+) -> tuple[Node, ...]:
+    """The result, and mean, scale (1 / sqrt(variance + eps)) and, if asked for, variance of every group of every sample.
+
+    The scale is what both kernels of the gradient read.
+    """
     weight, bias = _split(parameters, has_weight)
     values = _grouped(x, groups)
     count = float(math.prod(values.shape[2:]))
@@ -303,24 +308,30 @@ def _group_norm(x: Node, *parameters: Node, groups: int, eps: float, has_weight:
     result = deviation * (scale if weight is None else scale * _in_groups(weight, values))
     if bias is not None:
         result = result + _in_groups(bias, values)
+    statistics = (mean, scale, variance) if with_variance else (mean, scale)
     rows = values.shape[:2]
-    return (
-        build.cast(build.reshape(result, x.shape), x.dtype),
-        build.reshape(mean, rows),
-        build.reshape(variance, rows),
-    )
+    return build.cast(build.reshape(result, x.shape), x.dtype), *(build.reshape(n, rows) for n in statistics)
+
+
+def _by_variance(scale: Node, by_scale: Node, by_variance: Node | None) -> Node | None:
+    """The gradient of the variance from those of (variance + eps) ** -0.5 and of itself; None where there are none."""
+    parts = [] if _is_zero(by_scale) else [by_scale * (scale * scale * scale) * -0.5]
+    if by_variance is not None and not _is_zero(by_variance):
+        parts.append(by_variance)
+    return parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
 
 
 def _group_norm_gradient(
-    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], groups: int, eps: float, has_weight: bool
-) -> list[Node | None]:
+    inputs: Sequence[Node], outputs: Sequence[Node], grads: Sequence[Node], groups: int, eps: float, has_weight: bool,
+    with_variance: bool = False,
+) -> list[Node | None]:  # fmt: skip
     x, *parameters = inputs
     weight, bias = _split(parameters, has_weight)
     values = _grouped(x, groups)
     count = math.prod(values.shape[2:])
     one_a_group = (*values.shape[:2], 1, 1)
-    mean, variance, by_mean, by_variance = (build.reshape(n, one_a_group) for n in (*outputs[1:], *grads[1:]))
-    scale = f.rsqrt(variance + eps)
+    mean, scale, by_mean, by_scale = (build.reshape(n, one_a_group) for n in (*outputs[1:3], *grads[1:3]))
+    by_variance = _by_variance(scale, by_scale, build.reshape(grads[3], one_a_group) if with_variance else None)
     deviation = values - mean
     result = _of_statistics(deviation, by_mean, by_variance, count)
     terms: list[Node | None] = [None, None]
@@ -378,7 +389,7 @@ def group_norm(
             )
     need_floating("GroupNormKernelImpl", input.dtype)
     attrs = {"groups": num_groups, "eps": float(eps), "has_weight": weight is not None}
-    result, _, _ = call(GROUP_NORM, (input, *(p for p in (weight, bias) if p is not None)), attrs)
+    result, *_ = call(GROUP_NORM, (input, *(p for p in (weight, bias) if p is not None)), attrs)
     return result
 
 
@@ -407,14 +418,16 @@ def instance_norm(
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
     _check_channels(input, shape[1], running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     need_floating("batch_norm", input.dtype)
-    attrs = {"groups": shape[1], "eps": float(eps), "has_weight": weight is not None}
+    attrs: dict[str, Any] = {"groups": shape[1], "eps": float(eps), "has_weight": weight is not None}
+    if running_var is not None:
+        attrs["with_variance"] = True
     # The result is row-major in any case, as PyTorch's is.
     operands = (input.contiguous(), *(p for p in (weight, bias) if p is not None))
-    result, mean, variance = call(GROUP_NORM, operands, attrs)
+    result, mean, *rest = call(GROUP_NORM, operands, attrs)
     if running_mean is not None:
         _update(running_mean, mean.mean(0), float(momentum), 1.0)
     if running_var is not None:
-        _update(running_var, variance.mean(0), float(momentum), count / max(count - 1, 1))
+        _update(running_var, rest[1].mean(0), float(momentum), count / max(count - 1, 1))
     return result
 
 
