@@ -334,21 +334,27 @@ def _group_norm_gradient(
     by_variance = _by_variance(scale, by_scale, build.reshape(grads[3], one_a_group) if with_variance else None)
     deviation = values - mean
     result = _of_statistics(deviation, by_mean, by_variance, count)
-    terms: list[Node | None] = [None, None]
+    by_parameter: list[Node | None] = [None, None]
     if not _is_zero(grads[0]):
-        grad = _grouped(grads[0], groups)
-        terms = [grad * (deviation * scale), grad]
-        scaled = grad if weight is None else grad * _in_groups(weight, values)
-        shift = _sum(_sum(scaled, 3), 2) / float(count)
-        along = _sum(_sum(scaled * deviation, 3), 2) * (scale * scale / float(count))
-        main = (scaled - shift - deviation * along) * scale
+        scaled = grad = _grouped(grads[0], groups)
+        factor = scale
+        alone = values.shape[2] == 1  # then a channel's sums are those of the row, and its weight comes after them
+        if weight is not None and alone:
+            factor = scale * _in_groups(weight, values)
+        elif weight is not None:
+            scaled = grad * _in_groups(weight, values)
+        shift, along = (_sum(_sum(part, 3), 2) for part in (scaled, scaled * deviation))
+        main = (scaled - shift / float(count) - deviation * (along * (scale * scale / float(count)))) * factor
         result = main if result is None else result + main
-    parts: list[Node | None] = [None if result is None else build.cast(build.reshape(result, x.shape), x.dtype)]
-    for parameter, term in zip((weight, bias), terms):
+        if alone:
+            by_parameter = [_sum(along * scale, 0), _sum(shift, 0)]
+        else:
+            by_parameter = [_sum(_sum(term, 3), 0) for term in (grad * (deviation * scale), grad)]
+    found: list[Node | None] = [None if result is None else build.cast(build.reshape(result, x.shape), x.dtype)]
+    for parameter, part in zip((weight, bias), by_parameter):
         if parameter is not None:
-            part = None if term is None else build.reshape(_sum(_sum(term, 3), 0), parameter.shape)
-            parts.append(None if part is None else build.cast(part, parameter.dtype))
-    return parts
+            found.append(None if part is None else build.cast(build.reshape(part, parameter.shape), parameter.dtype))
+    return found
 
 
 GROUP_NORM = Operator("group_norm", _group_norm, _group_norm_gradient, keeps_format=format_of_first, gradient_keeps_format=True)

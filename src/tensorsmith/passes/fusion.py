@@ -324,14 +324,21 @@ class Fusion:
         return part, met
 
     def join(self, groups: list[Group], new: Group, made_by: Mapping[Node, int]) -> int | None:
-        """The index of an earlier kernel that can store the new root too (same points, a shared operand, no cycle)."""
-        newest = max((made_by[leaf] for leaf in new.leaves if leaf in made_by), default=-1)
+        """The index of an earlier kernel that can store the new root too, without a cycle.
+
+        It covers the same points, and both read one operand, or reduce what one kernel made.
+        """
+        makers = {made_by[leaf] for leaf in new.leaves if leaf in made_by}
+        newest = max(makers, default=-1)
         for index in range(len(groups) - 1, max(newest, 0) - 1, -1):
             old = groups[index]
             if index == newest and not (same_rows(old, new) or same_points(old, new)):
                 continue
-            if old.anchor is not None or old.domain != new.domain or not (index == newest or old.leaves & new.leaves):
+            if old.anchor is not None or old.domain != new.domain:
                 continue
+            if not (index == newest or old.leaves & new.leaves):
+                if not new.reduce_axes or makers.isdisjoint([made_by.get(leaf, -1) for leaf in old.leaves]):
+                    continue
             if new.reduce_axes and new.reduce_axes != old.reduce_axes:
                 continue
             if len(old.visited | new.visited) > LARGEST_BODY or len(old.leaves | new.leaves) > 12:
