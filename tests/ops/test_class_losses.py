@@ -19,6 +19,8 @@ RANDOM = np.random.default_rng(5)
 def same_numbers():
     """Every test draws the same numbers, whatever ran before it."""
     RANDOM.bit_generator.state = np.random.default_rng(5).bit_generator.state
+
+
 MODES = ("mean", "sum", "none")
 SHAPES = [(5,), (4, 5), (3, 5, 2), (2, 5, 3, 2), (2, 3, 2, 2, 2), (1, 1), (7, 130)]
 
