@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tensorsmith.targets.cpu import processors
+from tensorsmith.targets.cpu import machine as machine_module, processors
 from tensorsmith.targets.cpu.compiler import assembly
 from tensorsmith.targets.cpu.machine import is_x86, level2_bytes, machine, select
 
@@ -68,6 +68,16 @@ def test_the_environment_overrides() -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "generic"
     assert machine() is machine()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_matrix_unit_is_used_where_the_system_allows_it(allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = AVX512 | dict.fromkeys(["amx-tile", "amx-bf16"], True)
+    found = select(None, X86, "sapphirerapids", features)
+    monkeypatch.setattr(machine_module, "select", lambda *_: found)
+    monkeypatch.setattr(machine_module, "_allow_tiles", lambda: allowed)
+    assert [machine.__wrapped__().has(feature) for feature in ("amx-tile", "amx-bf16")] == [allowed] * 2
+    assert machine.__wrapped__().has("avx512bf16")
 
 
 def test_importing_the_modules_does_not_import_llvmlite() -> None:

@@ -5,7 +5,7 @@
 `plan_matmul` is arithmetic on shapes and strides only. Sizes are run-time words of the kernels, so that nothing is
 compiled per shape; pieces of code are compiled when the first shape asks for them. Three ways to multiply:
 
-* blocks: register tiles inside cache blocks (`gemm_blocks`), for everything that is not one of the next two;
+* blocks: register tiles, or a matrix unit's (`gemm_amx`), inside cache blocks (`gemm_blocks`), for all but the next two;
 * dot:    few rows and B transposed (`x @ w.T`): rows of both operands are multiplied as vectors along k (`gemm_dot`);
 * stream: few rows and a large B: B is read once, row by row (`gemm_stream`).
 
@@ -263,19 +263,23 @@ def _plan_blocks(
     ragged = not pieces.cheap_masks and N % pieces.lanes != 0
     packs = pack_all or ragged
     transposed_a = p.a_row == 1 and p.a_k != 1
-    packs_left = pieces.converts or _pack_a(p, pieces, transposed_a)
+    # The matrix unit reads A where it lies, in whole steps of k; else half types are converted while they are packed.
+    reads_left = pieces.tiles and p.a_k == 1 and K % (pieces.depth * pieces.lanes) == 0
+    converts_left = pieces.converts and not reads_left
+    packs_left = converts_left or _pack_a(p, pieces, transposed_a)
     left = PACKED_LEFT if packs_left else CONSECUTIVE if p.a_k == 1 else STRIDED
 
     # Half types accumulate in registers over the whole of K, since C cannot hold partial sums.
     depth = K if pieces.converts else _K_BLOCK_BYTES // computed
     blocks = max(1, _ceil(K, depth or 1))
     k_block = max(1, K if blocks == 1 else _up(_ceil(K, blocks), pieces.lanes))
+    steps = _ceil(k_block, pieces.depth)
     block_bytes = int(_ROW_BLOCK_SHARE * pieces.machine.level2)
-    row_tiles = max(1, min(_ROW_BLOCK_TILES, block_bytes // (pieces.max_rows * k_block * computed)))
+    row_tiles = max(1, min(_ROW_BLOCK_TILES, block_bytes // (pieces.max_rows * steps * computed)))
     if k_block <= _SHALLOW:  # little work between stores: to few pages
         row_tiles = min(row_tiles, max(1, _ROWS_OF_SHALLOW // pieces.max_rows))
 
-    slot = _up(k_block, pieces.lanes) * panel * computed + _SKEW
+    slot = _up(steps, pieces.lanes) * panel * computed + _SKEW
     panels = _ceil(N, panel)
     shareable = pack_all and p.batch == 1 and blocks * panels * slot <= _SHARED_BYTES
     row_parts, column_parts = _parts(p, tiles, panels, pack_all and not shareable, packs_left)
@@ -292,7 +296,7 @@ def _plan_blocks(
     if shared or not packs or column_block > part_columns:
         column_block = part_columns
     block_rows = min(part_tiles, row_tiles) * (base + (1 if extra else 0))
-    packed_left = left_bytes(pieces.lanes, computed, pieces.max_rows, block_rows, k_block)
+    packed_left = left_bytes(pieces.lanes, computed, pieces.max_rows, block_rows, steps)
     panel_offset = _up(packed_left, _ALIGNMENT) if packs_left else 0
     slots = 0 if shared or not packs else column_block // panel if pack_all else 1
     workspace_stride = panel_offset + slots * slot

@@ -201,7 +201,8 @@ def blocks_function(vectors: Vectors) -> Function:
                         )
                         f.note("pack A's block (where it is not read in place)")
                     a = f.select(packs_left, "ptr", workspace, a_block)
-                    a_row = f.select(packs_left, "i64", f.mul(f.add(depth, vectors.lanes), computed), w["a_row"])
+                    room = f.mul(f.add(vectors.steps(f, depth), vectors.lanes), computed)
+                    a_row = f.select(packs_left, "i64", room, w["a_row"])
                     a_small = f.offset(a, f.mul(big_rows, a_row))
                     c_rows = f.offset(c0, f.mul(row0, w["c_row"]))
                     with f.loop(0, columns, panel, name="p in panels of the column block") as p:

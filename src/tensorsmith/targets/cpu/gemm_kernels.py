@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import DType
+from tensorsmith.targets.cpu import gemm_amx
 from tensorsmith.targets.cpu.build import Function
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.gemm_blocks import blocks_function, entry_functions, entry_name
 from tensorsmith.targets.cpu.gemm_dot import dot_function
 from tensorsmith.targets.cpu.gemm_pack import pack_left, pack_rows, pack_transposed
+from tensorsmith.targets.cpu.gemm_pairs import PairVectors, uses_tiles
 from tensorsmith.targets.cpu.gemm_stream import stream_function
 from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS, STRIDED, most_rows, tile_function
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
@@ -37,18 +39,25 @@ class Kernels:
     def __init__(self, dtype: DType, machine: Machine) -> None:
         self.dtype = dtype
         self.machine = machine
-        probe = Vectors(dtype, machine.name)
+        self.tiles = uses_tiles(dtype, machine)
+        probe = self._vectors()
         self.lanes = probe.lanes
         self.panel = PANEL_VECTORS * probe.lanes
-        self.max_rows = most_rows(machine) if probe.is_float else 4
+        self.max_rows = gemm_amx.MOST_ROWS if self.tiles else most_rows(machine) if probe.is_float else 4
         self.storage_size, self.compute_size = probe.storage_size, probe.compute_size
         self.converts, self.cheap_masks = probe.converts, probe.cheap_masks
+        self.depth = probe.depth
         self._pieces: dict[tuple, Piece] = {}
 
-    def _piece(self, key: tuple, write: Callable[[Vectors], list[Function]]) -> Piece:
+    def _vectors(self) -> Vectors:
+        return (PairVectors if self.tiles else Vectors)(self.dtype, self.machine.name)
+
+    def _piece(
+        self, key: tuple, write: Callable[[Vectors], list[Function]], vectors: Vectors | None = None
+    ) -> Piece:
         found = self._pieces.get(key)
         if found is None:
-            vectors = Vectors(self.dtype, self.machine.name)
+            vectors = vectors or self._vectors()
             functions = write(vectors)
             bodies = [function.text() for function in functions]
             declarations = vectors.declarations.union(*(function.declarations for function in functions))
@@ -61,12 +70,19 @@ class Kernels:
 
     def tile(self, rows: int, columns: int, function: str, left: str = STRIDED) -> Piece:
         """The register tile of `rows` rows and `columns` vectors with an epilogue function ('' for none)."""
+        if self.tiles:
+            return self._piece(
+                ("tile", rows, columns, function),
+                lambda v: [gemm_amx.tile_function(v, rows, columns, function)],
+            )
         return self._piece(
             ("tile", rows, columns, function, left), lambda v: [tile_function(v, rows, columns, function, left)]
         )
 
     def pack_left(self, transposed: bool) -> Piece:
         """The packing of tiles of A."""
+        if self.tiles:
+            return self._piece(("pack_left", transposed), lambda v: [gemm_amx.pack_left(v, transposed)])
         return self._piece(("pack_left", transposed), lambda v: [pack_left(v, self.max_rows, transposed)])
 
     def pack(self, transposed: bool) -> Piece:
@@ -82,6 +98,7 @@ class Kernels:
         return self._piece(
             ("dot", rows, more, function, prefetch),
             lambda v: [dot_function(v, rows, more, function, prefetch), *entry_functions("dot", False)],
+            Vectors(self.dtype, self.machine.name),
         )
 
     def stream(self, rows: int, function: str, prefetch: bool) -> Piece:

@@ -1,4 +1,4 @@
-"""Copies that put operands where the register tile reads them well, converting half types to float32 on the way.
+"""Copies that put operands where the register tile reads them well, half types as float32 or in pairs (`gemm_pairs`).
 
 * `pack_left`: rows of A, a register tile at a time: all rows of the tile for one k, then for the next;
 * `pack_rows`: some rows of B, to panels: rows exactly one panel wide;
@@ -16,6 +16,10 @@ from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
 PACK_LEFT = "pack_left"
 PACK_ROWS = "pack_rows"
 PACK_TRANSPOSED = "pack_transposed"
+PACK_LEFT_ARGUMENTS = (
+    ("ptr", "A"), ("ptr", "out"), ("i64", "big"), ("i64", "small"), ("i64", "base"), ("i64", "K"), ("i64", "a_row"),
+    ("i64", "a_k"),
+)  # fmt: skip
 
 
 _LINES = 8  # steps of k that a transposed A is read by: their cache lines serve all tiles
@@ -39,12 +43,7 @@ def pack_left(vectors: Vectors, most_rows: int, transposed: bool) -> Function:
     the order of the addresses, so that each overwrites what the one before wrote too much; K + lanes rows of a tile lie
     between its start and the next tile's.
     """
-    f = Function(
-        PACK_LEFT,
-        [("ptr", "A"), ("ptr", "out"), ("i64", "big"), ("i64", "small"), ("i64", "base"), ("i64", "K"), ("i64", "a_row"),
-         ("i64", "a_k")],
-        attributes="noinline",
-    )  # fmt: skip
+    f = Function(PACK_LEFT, PACK_LEFT_ARGUMENTS, attributes="noinline")
     lanes, size = vectors.lanes, vectors.compute_size
     groups = _groups(lanes, most_rows)
     table = None if transposed else f.value(f"alloca [{groups * lanes} x ptr], align 64")
@@ -132,7 +131,7 @@ def pack_rows(vectors: Vectors) -> Function:
     width = f.sub("%columns", whole)
     masks = [vectors.mask(f, f.sub(width, j * lanes)) for j in range(PANEL_VECTORS)]
     ragged = f.compare("sgt", width, 0)
-    rows = Rows(f, _ROWS, "%b_row")
+    rows, depth = Rows(f, _ROWS, "%b_row"), vectors.depth
 
     def strip(low: Value, high: Value, count: int, source: str, target: str) -> tuple[str, str]:
         """`count` rows at a time from low to high; the places after them."""
@@ -140,11 +139,12 @@ def pack_rows(vectors: Vectors) -> Function:
 
             def copy(source: str, target: str, masked: bool) -> None:
                 bases = rows.bases(source)[: -(-count // Rows.GROUP)]
-                for r in range(count):
+                for step, r in enumerate(range(0, count, depth)):
                     for j in range(PANEL_VECTORS):
-                        address = rows.at(bases, r, j * lanes * vectors.storage_size)
-                        value = vectors.load(f, address, masks[j] if masked else None)
-                        vectors.store(f, value, f.offset(target, r * row + j * lanes * size), compute=True)
+                        along = j * lanes * vectors.storage_size
+                        places = [rows.at(bases, k, along) for k in range(r, min(r + depth, count))]
+                        value = vectors.load_across(f, places, [masks[j] if masked else None] * depth)
+                        vectors.store(f, value, f.offset(target, step * row + j * lanes * size), compute=True)
 
             with f.loop(0, whole, panel, [("ptr", place) for place in k.carried], name="p in panels") as p:
                 copy(p.carried[0], p.carried[1], False)
@@ -152,12 +152,24 @@ def pack_rows(vectors: Vectors) -> Function:
                 p.next = [f.offset(p.carried[0], panel * vectors.storage_size), f.offset(p.carried[1], "%slot")]
             with f.if_(ragged):
                 copy(str(p.out[0]), str(p.out[1]), True)
-            k.next = [f.offset(k.carried[0], f.mul("%b_row", count)), f.offset(k.carried[1], count * row)]
+            k.next = [f.offset(k.carried[0], f.mul("%b_row", count)), f.offset(k.carried[1], -(-count // depth) * row)]
         return str(k.out[0]), str(k.out[1])
 
     even = f.round_down("%K", _ROWS)
     source, target = strip(0, even, _ROWS, "%B", "%out")
-    strip(even, "%K", 1, source, target)
+    if depth > 1:
+        low, even = even, f.round_down("%K", depth)
+        source, target = strip(low, even, depth, source, target)
+    source, target = strip(even, "%K", 1, source, target)
+    if depth > 1:  # whole vectors of k
+        steps = vectors.steps(f, "%K")
+        missing = f.value(f"and i64 {f.sub(0, steps)}, {lanes - 1}")
+        with f.loop(0, "%columns", panel, [("ptr", target)], name="p in panels") as p:
+            with f.loop(0, missing, 1, [("ptr", p.carried[0])], name="k past K") as k:
+                for j in range(PANEL_VECTORS):
+                    vectors.store(f, vectors.zero, f.offset(k.carried[0], j * lanes * size), compute=True)
+                k.next = [f.offset(k.carried[0], row)]
+            p.next = [f.offset(p.carried[0], "%slot")]
     return f
 
 
@@ -174,9 +186,10 @@ def pack_transposed(vectors: Vectors) -> Function:
     )
     lanes, size = vectors.lanes, vectors.compute_size
     table = f.value(f"alloca [{lanes} x ptr], align 64")
-    whole = f.round_down("%K", lanes)
+    deep = lanes * vectors.depth
+    whole = f.round_down("%K", deep)
     rest = f.sub("%K", whole)
-    tail = vectors.mask(f, rest)
+    tail = vectors.along_mask(f, rest)
     ragged = f.compare("sgt", rest, 0)
     last = f.sub("%columns", 1)
     row_bytes = PANEL_VECTORS * lanes * size
@@ -194,12 +207,12 @@ def pack_transposed(vectors: Vectors) -> Function:
             rows = []
             for r in range(lanes):
                 column = f.load("ptr", f.offset(table, 8 * r), 8)
-                rows.append(vectors.load(f, f.offset(column, source), mask))
-            start = f.offset(target, f.mul(k, row_bytes))
+                rows.append(vectors.load_along(f, f.offset(column, source), mask))
+            start = f.offset(target, f.mul(k, row_bytes // vectors.depth))
             for r, value in enumerate(vectors.transpose(f, rows)):
                 vectors.store(f, value, f.offset(start, r * row_bytes), compute=True)
 
-        with f.loop(0, whole, lanes, name="k in vectors of K") as k:
+        with f.loop(0, whole, deep, name="k in vectors of K") as k:
             square(k.index, None)
             f.note("panel[k.., columns] = transpose(B[k.., columns])")
         with f.if_(ragged):

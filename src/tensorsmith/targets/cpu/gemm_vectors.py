@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tensorsmith.core.dtypes import DType, bfloat16, float16, float64
 from tensorsmith.targets.cpu.build import Function, Value
@@ -41,6 +42,7 @@ class Vectors:
     dtype: DType
     isa: str
     declarations: set[str] = field(default_factory=set)
+    depth: ClassVar[int] = 1  # elements of k in a lane of packed operands
 
     def __post_init__(self) -> None:
         half = self.dtype in (float16, bfloat16)
@@ -71,6 +73,10 @@ class Vectors:
             return f.value(f"call {self.type} {name}({self.type} {a}, {self.type} {b}, {self.type} {c})")
         return f.value(f"add {self.type} {f.value(f'mul {self.type} {a}, {b}')}, {c}")
 
+    def steps(self, f: Function, count: Value) -> Value:
+        """How many lanes of packed operands hold `count` elements of k."""
+        return count
+
     def plus(self, f: Function, a: Value, b: Value, kind: str | None = None) -> str:
         """a + b."""
         return f.value(f"{'fadd' if self.is_float else 'add'} {kind or self.type} {a}, {b}")
@@ -86,9 +92,13 @@ class Vectors:
 
     # Masks ------------------------------------------------------------------------------------------------------------
 
-    def mask(self, f: Function, count: Value) -> Mask:
-        """The first `count` lanes; any integer: below 0 none, above the lane count all."""
-        lanes = self.lanes
+    def along_mask(self, f: Function, count: Value) -> Mask:
+        """For `load_along`: the first `count` elements of k."""
+        return self.mask(f, count, self.lanes * self.depth)
+
+    def mask(self, f: Function, count: Value, lanes: int | None = None) -> Mask:
+        """The first `count` lanes (of `lanes`); any integer: below 0 none, above the lane count all."""
+        lanes = lanes or self.lanes
         if isinstance(count, int):
             size = 8 if self.storage_size == 8 else 4
             bits = ", ".join(f"i1 {int(k < count)}" for k in range(lanes))
@@ -125,25 +135,33 @@ class Vectors:
 
         compute: the memory already holds the compute type.
         """
+        raw = self._raw(f, pointer, mask, compute)
+        return self._widen(f, raw) if self.converts and not compute else raw
+
+    def _raw(self, f: Function, pointer: str, mask: Mask | None, compute: bool = False) -> str:
+        """The same before half types are widened."""
         converts = self.converts and not compute
         kind = f"<{self.lanes} x i16>" if converts else self.type
         size = 2 if converts else self.compute_size
         if mask is None:
-            raw = f.load(kind, pointer, size)
-        else:
-            special = self._vector_mask() if not converts else None
-            if special and mask.wide:
-                stem, suffix, mask_type = special
-                self.declarations.add(f"declare {kind} @{stem}.maskload.{suffix}(ptr, {mask_type})")
-                raw = f.value(f"call {kind} @{stem}.maskload.{suffix}(ptr {pointer}, {mask_type} {mask.wide})")
-            else:
-                short = f"v{self.lanes}i16" if converts else self._short()
-                name, bits = f"@llvm.masked.load.{short}.p0", f"<{self.lanes} x i1>"
-                self.declarations.add(f"declare {kind} {name}(ptr, {bits}, {kind})")
-                raw = f.value(
-                    f"call {kind} {name}(ptr align {size} {pointer}, {bits} {mask.bits}, {kind} zeroinitializer)"
-                )
-        return self._widen(f, raw) if converts else raw
+            return f.load(kind, pointer, size)
+        special = self._vector_mask() if not converts else None
+        if special and mask.wide:
+            stem, suffix, mask_type = special
+            self.declarations.add(f"declare {kind} @{stem}.maskload.{suffix}(ptr, {mask_type})")
+            return f.value(f"call {kind} @{stem}.maskload.{suffix}(ptr {pointer}, {mask_type} {mask.wide})")
+        short = f"v{self.lanes}i16" if converts else self._short()
+        name, bits = f"@llvm.masked.load.{short}.p0", f"<{self.lanes} x i1>"
+        self.declarations.add(f"declare {kind} {name}(ptr, {bits}, {kind})")
+        return f.value(f"call {kind} {name}(ptr align {size} {pointer}, {bits} {mask.bits}, {kind} zeroinitializer)")
+
+    def load_along(self, f: Function, pointer: str, mask: Mask | None = None) -> str:
+        """A vector of packed lanes from consecutive elements of k."""
+        return self.load(f, pointer, mask)
+
+    def load_across(self, f: Function, pointers: Sequence[str], masks: Sequence[Mask | None]) -> str:
+        """A vector of packed lanes from one place for each k of a lane; places at the end may be missing."""
+        return self.load(f, pointers[0], masks[0])
 
     def store(self, f: Function, value: Value, pointer: str, mask: Mask | None = None, compute: bool = False) -> None:
         """Store a vector; lanes outside the mask are not touched."""

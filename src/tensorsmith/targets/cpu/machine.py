@@ -7,6 +7,7 @@ SSE2, AArch64 with NEON).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 from collections.abc import Mapping
@@ -104,7 +105,19 @@ def machine() -> Machine:
         host_features = {}
     requested = os.environ.get("TENSORSMITH_ISA", "").strip().lower() or None
     found = select(requested, llvm.get_default_triple(), llvm.get_host_cpu_name(), host_features)
+    if found.has("amx-tile") and not _allow_tiles():
+        features = [feature for feature in found.features.split(",") if not feature.startswith("+amx")]
+        found = replace(found, features=",".join(features))
     return replace(found, level2=level2_bytes() or found.level2)
+
+
+def _allow_tiles() -> bool:
+    """Ask Linux for this process's use of AMX's registers, which are saved only for processes that asked."""
+    request, code, registers = 158, 0x1023, 18  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    try:
+        return ctypes.CDLL(None).syscall(request, code, registers) == 0
+    except (AttributeError, OSError):  # not Linux
+        return False
 
 
 def level2_bytes(caches: str = "/sys/devices/system/cpu/cpu0/cache") -> int | None:
