@@ -247,3 +247,20 @@ def test_breaks_that_are_allowed_are_announced_once_and_run_eagerly():
         assert compiled(-ts.ones(2)).tolist() == [-2.0, -2.0]
         assert compiled(ts.ones(3)).tolist() == [2.0] * 3
     assert not compiled.plans
+
+
+def test_a_schedule_that_steps_under_a_transform_leaves_the_transform_on():
+    weight = ts.nn.Parameter(ts.ones(2))
+    optimizer = ts.optim.SGD([weight], lr=1.0)
+    scheduler = ts.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    weight.grad = ts.zeros(2)
+    optimizer.step()
+
+    def loss(y):
+        scheduler.step()
+        return (y * y).sum()
+
+    gradient = ts.compile(ts.func.grad(loss))
+    assert gradient(ts.tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
+    assert gradient(ts.tensor([3.0, 4.0])).tolist() == [6.0, 8.0]
+    assert optimizer.param_groups[0]["lr"] == 0.25

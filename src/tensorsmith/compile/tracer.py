@@ -30,7 +30,7 @@ from tensorsmith.eager.record import recorder
 from tensorsmith.eager.view_history import view_value, written_value
 from tensorsmith.ir.build import full
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, copy_into
-from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.modes import modes, traced_by
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, unrecorded_origin
 
@@ -240,11 +240,8 @@ class Tracer:
         self.kept.append(keep())
         self.shared.clear()
         self.events.append(Effect(act, keep))
-        modes.tracer = None
-        try:
+        with traced_by(None):
             return act()
-        finally:
-            modes.tracer = self
 
     def writes_to(self, tensor: Tensor) -> int:
         """How often the function has written a tensor so far."""

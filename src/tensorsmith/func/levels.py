@@ -42,7 +42,7 @@ from tensorsmith.eager import dispatch
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Kind, Operation
 from tensorsmith.ops.index_steps import from_host
-from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.modes import modes, traced_by
 from tensorsmith.tensor.tensor import Tensor, empty_tensor, make_view, readable
 
 
@@ -297,11 +297,8 @@ class LevelStack:
         """Python state that belongs to a step changes."""
         if self.before is not None:
             return self.before.effect(act, keep)
-        modes.tracer = None
-        try:
+        with traced_by(None):
             return act()
-        finally:
-            modes.tracer = self
 
     def writes_to(self, tensor: Tensor) -> int:
         """How often the function that is compiled has written a tensor so far."""

@@ -14,7 +14,7 @@ from tensorsmith.ir import build
 from tensorsmith.ops.creation import array_of, zeros
 from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.optim.optimizer import Optimizer, number_of, run_closure, with_gradients, zeros_like
-from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.modes import modes, traced_by
 from tensorsmith.tensor.tensor import Tensor
 
 _CELLS: dict[DType, tuple[Any, Any]] = {float32: (ctypes.c_float, np.float32), float64: (ctypes.c_double, np.float64)}
@@ -102,13 +102,10 @@ class CountedOptimizer(Optimizer):
         """The states of these parameters, new ones where there are none yet."""
         states = [self.state[p] for p in params]
         if not all(states):
-            modes.tracer, tracer = None, modes.tracer  # the state is memory, whoever watches
-            try:
+            with traced_by(None):  # the state is memory, whoever watches
                 for param, state in zip(params, states):
                     if not state:
                         state.update(self.new_state(param, group))
-            finally:
-                modes.tracer = tracer
         return states
 
     def _counted(

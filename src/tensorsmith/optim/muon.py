@@ -13,7 +13,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.optim.optimizer import Optimizer, Parameters, number_of, run_closure, with_gradients, zeros_like
 from tensorsmith.scalar import functions as f
-from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.modes import modes, traced_by
 from tensorsmith.tensor.tensor import Tensor
 
 MOST_STEPS = 99  # of the iteration, as in PyTorch
@@ -113,11 +113,8 @@ class Muon(Optimizer):
             for p in params:
                 state = self.state[p]
                 if "momentum_buffer" not in state:
-                    modes.tracer, tracer = None, modes.tracer  # the state is memory, whoever watches
-                    try:
+                    with traced_by(None):  # the state is memory, whoever watches
                         state["momentum_buffer"] = zeros_like(p)
-                    finally:
-                        modes.tracer = tracer
                 numbers: tuple[Any, ...] = _numbers(group, p)
                 if modes.tracer is not None:
                     host = modes.tracer.host

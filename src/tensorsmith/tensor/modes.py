@@ -29,6 +29,19 @@ class _Modes(threading.local):
 modes = _Modes()
 
 
+class traced_by:  # noqa: N801 - like its kin here
+    """A context in which `tracer`, or nobody, sees what this thread calls; after it the one before."""
+
+    def __init__(self, tracer: Any) -> None:
+        self._tracer = tracer
+
+    def __enter__(self) -> None:
+        self._before, modes.tracer = modes.tracer, self._tracer
+
+    def __exit__(self, *exc: object) -> None:
+        modes.tracer = self._before
+
+
 class _GradMode:
     """Base of the grad-mode managers: sets `modes.grad` while active, usable as decorator (also of generators)."""
 
