@@ -137,7 +137,8 @@ class Compiled:
 
     def _remember(self, key: Any, specialisation: Specialisation) -> None:
         specialisation.used = next(self._clock)
-        self.specialisations[key] = [*self.specialisations.get(key, ()), specialisation]
+        usable = [each for each in self.specialisations.get(key, ()) if not each.lost_state]
+        self.specialisations[key] = [*usable, specialisation]
         everything = [(each.used, k, each) for k, kept in self.specialisations.items() for each in kept]
         if len(everything) > self.options.most_plans:
             _, oldest, unused = min(everything, key=lambda item: item[0])

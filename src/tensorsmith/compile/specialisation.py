@@ -127,6 +127,7 @@ class Specialisation:
         self.choices = [(optimizer, choices) for optimizer, choices, _ in tracer.optimizers.values()]
         self.captured_storages = {id(s.tensor.storage) for s in tracer.sources if s.tensor is not None}
         self.runs = 0
+        self.lost_state = False  # whether it refers to optimiser state that went with its first run, which failed
         self.used = 0  # when it was used last, by the count of its compiled function
 
     def trace(self, function: Callable, nest: Any, stand_ins: list[Tensor]) -> list[Tensor]:
@@ -350,6 +351,8 @@ class Specialisation:
             if found != state:
                 what = "the mode" if found[0] != state[0] else "module structure: the parameters, buffers or submodules"
                 return f"{what} of {type(module).__name__}"
+        if self.lost_state:
+            return "the optimiser's state"
         for i, tensor in self.pinned:
             if arguments[i] is not tensor:
                 return f"argument {i}, which the function also captures, is another tensor"
@@ -408,7 +411,7 @@ class Specialisation:
             for generator, offset in drawn:
                 generator.offset = offset
             if not self.runs:
-                self.tracer.forget_state()
+                self.lost_state = self.tracer.forget_state()
                 self.abandon()
             raise
         self.runs += 1

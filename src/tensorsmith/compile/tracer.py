@@ -426,14 +426,18 @@ class Tracer:
             put_back()
         self.kept.clear()
 
-    def forget_state(self) -> None:
-        """Let go of optimiser state that was made by a trace, or a first run, that failed."""
+    def forget_state(self) -> bool:
+        """Let go of optimiser state that was made by a trace, or a first run, that failed; whether there was some."""
+        found = False
         for optimizer, _, before in self.optimizers.values():
             for key in list(optimizer.state):
                 if key not in before:
+                    found = found or bool(optimizer.state[key])
                     del optimizer.state[key]
                 else:
+                    found = found or optimizer.state[key].keys() != before[key].keys()
                     optimizer.state[key] = before[key]
+        return found
 
     # --- running ----------------------------------------------------------------------------------------------------
 

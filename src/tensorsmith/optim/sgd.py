@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorsmith.ir.graph import Node
@@ -20,7 +20,7 @@ from tensorsmith.optim.optimizer import (
     with_gradients,
     zeros_like,
 )
-from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.modes import modes, traced_by
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -106,8 +106,8 @@ class SGD(Optimizer):
                 fresh = self._make_buffers(params, states)
                 columns.append([state["momentum_buffer"] for state in states])
                 if fresh:  # b = 0 b + 1 g
-                    at_first = (*numbers[:3], 0.0, 1.0)
-                    update.on_all([[column[row] for row in fresh] for column in columns], at_first)
+                    weights = (0.0, 1.0) if modes.tracer is None else _weights_from_first(numbers[3:])
+                    update.on_all([[column[row] for row in fresh] for column in columns], (*numbers[:3], *weights))
                     rest = [row for row in range(len(params)) if row not in set(fresh)]
                     columns = [[column[row] for row in rest] for column in columns]
             if columns[0]:
@@ -118,8 +118,29 @@ class SGD(Optimizer):
     def _make_buffers(params: list[Tensor], states: list[dict[str, Any]]) -> list[int]:
         """Give every state its momentum buffer; which had none."""
         fresh = []
-        for row, (param, state) in enumerate(zip(params, states)):
-            if state.get("momentum_buffer") is None:
-                state["momentum_buffer"] = zeros_like(param)
-                fresh.append(row)
+        with traced_by(None):  # the state is memory, whoever watches
+            for row, (param, state) in enumerate(zip(params, states)):
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = zeros_like(param)
+                    fresh.append(row)
         return fresh
+
+
+def _weights_from_first(later: Sequence[Any]) -> tuple[Any, ...]:
+    """How buffers and gradients are weighted by a compiled step that made the buffers: at its first run as a first step does,
+    at every other as `later` says.
+    """
+    runs = [0]  # of the step
+
+    def count() -> None:
+        runs[0] += 1
+
+    def keep() -> Callable[[], None]:
+        before = runs[0]
+        return lambda: runs.__setitem__(0, before)
+
+    tracer = modes.tracer
+    weights = [tracer.host(lambda number=number, first=first: number.ask() if runs[0] else first)
+               for number, first in zip(later, (0.0, 1.0))]  # fmt: skip
+    tracer.effect(count, keep)
+    return tuple(weights)
