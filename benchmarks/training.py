@@ -1,9 +1,11 @@
-"""Training steps of perceptrons, eager and compiled, beside PyTorch's eager ones: the same weights, data and optimiser.
+"""Training steps of whole models, eager and compiled, beside PyTorch: the same weights, data and optimiser.
 
     python benchmarks/training.py [--only sgd] [--mode eager]
+    python benchmarks/training.py --only lenet,resnet,gpt --mode compiled --peer inductor  # beside torch.compile
     python benchmarks/training.py --data /usr/share/datasets/fashion-mnist --threads 2     # an epoch of each as well
 
-Before anything is timed, losses over some steps on fresh batches and all weights after them must agree.
+Before anything is timed, losses over some steps on fresh batches and all weights after them must agree. The peer is
+PyTorch's eager step, or the step whose loss and whose optimiser are compiled by `torch.compile`, which needs a C++ compiler.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,54 +20,38 @@ import torch
 
 import tensorsmith as ts
 from timing import Report, compare, make_parser, selected
+from training_models import ADAM, PROBLEMS, Problem, perceptron
 
 STEPS = 5
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A perceptron and how it is trained."""
-
-    widths: tuple[int, ...]
-    batch: int
-    optimizer: str
-    options: dict[str, float] = field(default_factory=dict)
-    layer_norm: bool = False
-
-    def model(self, lib: Any) -> Any:
-        """Linear layers with ReLU (or LayerNorm and GELU) between them."""
-        layers: list[Any] = []
-        for inside, outside in zip(self.widths, self.widths[1:-1]):
-            layers.append(lib.nn.Linear(inside, outside))
-            layers += [lib.nn.LayerNorm(outside), lib.nn.GELU()] if self.layer_norm else [lib.nn.ReLU()]
-        return lib.nn.Sequential(*layers, lib.nn.Linear(*self.widths[-2:]))
-
-
-PROBLEMS = {
-    "784-256-256-10 batch 64 sgd": Problem((784, 256, 256, 10), 64, "SGD", {"lr": 0.1, "momentum": 0.9}),
-    "784-256-256-10 batch 64 adam": Problem((784, 256, 256, 10), 64, "Adam", {"lr": 1e-3}),
-    "64-256-128-10 batch 64 adamw": Problem((64, 256, 128, 10), 64, "AdamW", {"lr": 1e-3, "weight_decay": 0.01}),
-    "784-512-10 batch 256 sgd": Problem((784, 512, 10), 256, "SGD", {"lr": 0.1}),
-    "32-32-4 batch 8 sgd": Problem((32, 32, 4), 8, "SGD", {"lr": 0.1}),
-    "300-400-300-7 batch 50 adamw, layer_norm": Problem((300, 400, 300, 7), 50, "AdamW", {"lr": 1e-3}, True),
-}
-
-
 def make_step(lib: Any, problem: Problem, weights: dict[str, np.ndarray] | None, compiled: bool) -> tuple[Any, Any]:
-    """step(x, y) -> loss, and the model it trains."""
-    model = problem.model(lib)
+    """step(x, y) -> loss, and the model it trains.
+
+    Ours is compiled whole. PyTorch's compiler leaves a function at `backward()`, so its parts are compiled: the loss, whose
+    gradient is compiled with it, and the optimiser's step.
+    """
+    model = problem.build(lib.nn)
     if weights is not None:
         model.load_state_dict({name: lib.from_numpy(value.copy()) for name, value in weights.items()})
     optimizer = getattr(lib.optim, problem.optimizer)(model.parameters(), **problem.options)
 
+    def loss_of(x: Any, y: Any) -> Any:
+        return lib.nn.functional.cross_entropy(model(x), y)
+
+    update = optimizer.step
+    if compiled and lib is torch:
+        torch._dynamo.reset()  # so that this problem's graphs do not count as recompilations of the last one's
+        loss_of, update = torch.compile(loss_of), torch.compile(update)
+
     def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
-        loss = lib.nn.functional.cross_entropy(model(x), y)
+        loss = loss_of(x, y)
         loss.backward()
-        optimizer.step()
+        update()
         return loss
 
-    return (lib.compile(step) if compiled else step), model
+    return (lib.compile(step) if compiled and lib is ts else step), model
 
 
 def arrays_of(model: Any) -> dict[str, np.ndarray]:
@@ -78,8 +63,7 @@ def disagreement(problem: Problem, their_step: Any, our_step: Any, their_model: 
     """What differs after some steps on fresh batches; '' where nothing does."""
     generator = np.random.default_rng(7)
     for number in range(STEPS):
-        x = generator.standard_normal((problem.batch, problem.widths[0]), dtype=np.float32)
-        y = generator.integers(0, problem.widths[-1], problem.batch)
+        x, y = problem.batch(generator)
         expected = their_step(torch.from_numpy(x), torch.from_numpy(y)).item()
         found = our_step(ts.from_numpy(x), ts.from_numpy(y)).item()
         if not np.isclose(found, expected, rtol=1e-3):
@@ -93,15 +77,13 @@ def disagreement(problem: Problem, their_step: Any, our_step: Any, their_model: 
 
 def measure(report: Report, name: str, problem: Problem, mode: str, turns: int, threads: int) -> None:
     """Check one problem in one mode and time its step."""
-    their_step, their_model = make_step(torch, problem, None, False)
+    their_step, their_model = make_step(torch, problem, None, report.peer == "inductor")
     our_step, our_model = make_step(ts, problem, arrays_of(their_model), mode == "compiled")
     problem_found = disagreement(problem, their_step, our_step, their_model, our_model)
     if problem_found:
         report.fail(f"{name} {mode}", problem_found)
         return
-    generator = np.random.default_rng(8)
-    x = generator.standard_normal((problem.batch, problem.widths[0]), dtype=np.float32)
-    y = generator.integers(0, problem.widths[-1], problem.batch)
+    x, y = problem.batch(np.random.default_rng(8))
     given = {"torch": (torch.from_numpy(x), torch.from_numpy(y)), "ours": (ts.from_numpy(x), ts.from_numpy(y))}
     calls = {"torch": lambda: their_step(*given["torch"]), "ours": lambda: our_step(*given["ours"])}
     taken = compare(calls, turns, threads=threads)
@@ -115,7 +97,8 @@ def epochs(report: Report, path: str, threads: int, count: int = 3) -> None:
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
     data = IdxImages(path, train=True)
     batch, features = 128, int(np.prod(data.images.shape[1:]))
-    problem = Problem((features, 256, 128, len(data.classes)), batch, "Adam", {"lr": 1e-3})
+    classes = len(data.classes)
+    problem = Problem(perceptron(features, 256, 128, classes), (batch, features), classes, "Adam", ADAM)
     their_step, their_model = make_step(torch, problem, None, False)
     our_step, _ = make_step(ts, problem, arrays_of(their_model), False)
     images = torch.from_numpy(data.images.numpy().reshape(len(data), features))
@@ -143,12 +126,14 @@ def main() -> int:
     """Run the cases; 1 where one is wrong or slower than asked for."""
     parser = make_parser(__doc__)
     parser.add_argument("--mode", choices=("eager", "compiled", "both"), default="both")
+    parser.add_argument("--peer", choices=("eager", "inductor"), default="eager", help="PyTorch eager or torch.compile")
     parser.add_argument("--data", default=None, metavar="PATH", help="a folder of MNIST-format files: epochs as well")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     ts.set_num_threads(options.threads)
-    report = Report("training")
+    peers = {"eager": "torch", "inductor": "inductor"}
+    report = Report("training", peers[options.peer])
     for name in selected(PROBLEMS, options.only):
         for mode in ("eager", "compiled") if options.mode == "both" else (options.mode,):
             try:
