@@ -17,12 +17,13 @@ from typing import Any
 from tensorsmith.compile.difference import check_agreement
 from tensorsmith.compile.gradient import TracedGradient, traced_gradient
 from tensorsmith.compile.nest import flatten, hashable, unflatten
+from tensorsmith.compile.saved import record, table_of
 from tensorsmith.compile.tracer import Current, Effect, Source, TracedStorage, Tracer, module_state
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.operator import BackwardOperator, Operation, Program
-from tensorsmith.eager.record import recorder
-from tensorsmith.ir.graph import Graph, Node
+from tensorsmith.ir.graph import Graph, Node, Primitive
+from tensorsmith.ir.vjp import Saved
 from tensorsmith.passes.manager import off, optimise
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.tensor.modes import modes
@@ -37,9 +38,18 @@ class _TracedProgram(Program):
 
     __slots__ = ()
 
+    def simplified(self, graph: Graph) -> Graph:
+        return optimise(graph, self.operation.left_out)[0]
+
     def backward(self, needs: tuple[bool, ...], grads: tuple[bool, ...]) -> BackwardOperator:
-        found = super().backward(needs, grads)
-        if self.operation.stops:
+        saves_nothing = not self.operation.rule.saved
+        if saves_nothing and self.operation.rule.replaced:
+            raise NotImplementedError(
+                f"compile: the second derivative of {self.operation.name}, which writes over an input whose old value its "
+                "gradient needs; return what it becomes instead of writing it"
+            )
+        found = super().backward(needs, (*grads, *(False for _ in self.graph.outputs[len(grads) :])))  # of what is saved
+        if saves_nothing and self.operation.stops:
             found.override = _refuse_second  # type: ignore[method-assign]
         return found
 
@@ -52,13 +62,17 @@ def _refuse_second(attrs: dict[str, Any]) -> Any:
 
 
 class _Traced(Operation):
-    """A traced function as an operation, so that a forward function is differentiated like any operator."""
+    """A traced function as an operation, so that a forward function is differentiated like any operator.
 
-    def __init__(self, name: str, tracer: Tracer) -> None:
+    rule: its gradient, for runs of the function with what that saves as further outputs, or without
+    """
+
+    def __init__(self, name: str, graph: Graph, rule: TracedGradient, stops: bool, left_out: frozenset[str]) -> None:
         self.name = name
-        self.rule: TracedGradient | None = None
-        self.stops = tracer.stops
-        self._program = _TracedProgram(self, tracer.graph, {}, f"Compiled{name.title()}Backward")
+        self.rule = rule
+        self.stops = stops
+        self.left_out = left_out
+        self._program = _TracedProgram(self, graph, {}, f"Compiled{name.title()}Backward")
 
     def program(self, kinds: Sequence[Any], attrs: dict[str, Any]) -> Program:
         return self._program
@@ -122,8 +136,9 @@ class Specialisation:
             self.let_go(stand_ins)
         self.events = [e for e in tracer.events if isinstance(e, Effect) or e.node is not None]
         self.effects = [e for e in self.events if isinstance(e, Effect)]
-        self.operation = _Traced(name, tracer)
-        self.operation.rule = self.gradient
+        self.recording: tuple[tuple[bool, ...], tuple[bool, ...], tuple[Saved, ...]] | None = None  # needs, outputs, table
+        if self.gradient is not None:
+            self.save_for(self.gradient)
         self.choices = [(optimizer, choices) for optimizer, choices, _ in tracer.optimizers.values()]
         self.captured_storages = {id(s.tensor.storage) for s in tracer.sources if s.tensor is not None}
         self.runs = 0
@@ -292,8 +307,21 @@ class Specialisation:
             for tensor, (number, _), tracked in zip(results, self.results, self.tracked):
                 if tracked:
                     differentiable.setdefault(number, tensor)
-            self.gradient = traced_gradient(tracer, differentiable, stand_ins)
+            self.gradient = traced_gradient(tracer, differentiable, stand_ins, replaced)
         tracer.undo()
+
+    def save_for(self, rule: TracedGradient) -> None:
+        """Make what the gradient reads further outputs of the graph, behind all others."""
+        graph = self.tracer.graph
+        plain = graph.with_outputs(graph.outputs)
+        saved = [
+            graph.add(Primitive.CAST, (node,), dtype=node.dtype) if node.op is Primitive.INPUT else node  # a copy
+            for node in rule.values
+        ]
+        graph.outputs = (*graph.outputs, *saved)
+        stops, left_out = self.tracer.stops, self.left_out
+        self.lean = _Traced(self.name, graph, rule, stops, left_out).program((), {})
+        self.plain = _Traced(self.name, plain, rule.from_inputs(), stops, left_out).program((), {})
 
     def memory_of(self, tensor: Tensor) -> Memory:
         """Whose memory a tensor of the trace is: an input's (its number), or a storage made by the trace."""
@@ -401,7 +429,7 @@ class Specialisation:
             operands = self.operands(arguments)
             if not self.runs and self.tracer.lines is not None:
                 check_agreement(self.name, self.tracer.graph, self.places, operands, self.left_out, self.tracer.lines)
-            if any(self.tracked) and modes.grad:
+            if self.gradient is not None and modes.grad:
                 outputs = self.recorded(operands)
             else:
                 outputs = self.execute(*operands)
@@ -427,19 +455,19 @@ class Specialisation:
             tensor.__dict__.pop("_traced", None)
 
     def recorded(self, operands: list[Any]) -> Sequence[Tensor]:
-        kinds = [x.layout if isinstance(x, Tensor) else x.__class__ for x in operands]
-        needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
-        count = len(self.tracer.graph.outputs)
+        """Run the plan, and record the run for autograd."""
+        found = self.execute(*operands)
+        if self.recording is None:
+            needs = tuple([isinstance(x, Tensor) and x.layout.tracked for x in operands])
+            self.recording = needs, self.differentiable, table_of(self.lean, self.plain, needs, self.differentiable)
+        record(self.lean, self.plain, *self.recording, operands, found)
+        return found
+
+    @functools.cached_property
+    def differentiable(self) -> tuple[bool, ...]:
+        """Which outputs are results with a gradient."""
         results = {number for (number, _), tracked in zip(self.results, self.tracked) if tracked}
-        differentiable = tuple(i in results for i in range(count))
-        program = self.operation.program(kinds, {})
-
-        def run(*given: Any) -> Any:
-            found = self.execute(*given)
-            return found[0] if count == 1 else tuple(found)
-
-        found = recorder(program, run, needs, differentiable)(*operands)
-        return [found] if count == 1 else list(found)
+        return tuple(i in results for i in range(len(self.plain.graph.outputs)))
 
     @functools.cached_property
     def places(self) -> list[Strided | None]:

@@ -56,9 +56,13 @@ class Program:
         found = self.backwards.get((needs, grads))
         if found is None:
             derived = vjp(self.graph, needs, grads, self.operation.override(self.attrs))
-            found = BackwardOperator(self, replace(derived, graph=simplify(derived.graph)))
+            found = BackwardOperator(self, replace(derived, graph=self.simplified(derived.graph)))
             self.backwards[needs, grads] = found
         return found
+
+    def simplified(self, graph: Graph) -> Graph:
+        """The graph of a gradient as it is planned."""
+        return simplify(graph)
 
     def forward(self, has_tangent: tuple[bool, ...], from_outputs: bool = True) -> ForwardOperator:
         """The operator that computes tangents of the outputs from those of the inputs in `has_tangent`."""

@@ -203,6 +203,13 @@ class Graph:
                 self._interned[full_key] = found
         return found
 
+    def with_outputs(self, outputs: Sequence[Node]) -> Graph:
+        """The same nodes with other outputs."""
+        result = self.empty()
+        result.nodes, result.inputs, result._interned = self.nodes, self.inputs, self._interned
+        result.outputs = tuple(outputs)
+        return result
+
     def cut_back(self, nodes: int, inputs: int) -> None:
         """Forget what was added after the first so many nodes and inputs."""
         del self.nodes[nodes:], self.inputs[inputs:]
