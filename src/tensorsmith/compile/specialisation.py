@@ -17,6 +17,7 @@ from typing import Any
 from tensorsmith.compile.difference import check_agreement
 from tensorsmith.compile.gradient import TracedGradient, traced_gradient
 from tensorsmith.compile.nest import flatten, hashable, unflatten
+from tensorsmith.compile.old_gradients import OldGradients, Successor
 from tensorsmith.compile.saved import record, table_of
 from tensorsmith.compile.tracer import Current, Effect, Source, TracedStorage, Tracer, module_state
 from tensorsmith.core.layout import Layout, layout_of
@@ -501,14 +502,33 @@ class Specialisation:
         graph, self.report = optimise(self.tracer.graph, self.left_out, True if verified else None)
         return build_plan(graph, self.places, required, dict(self.updates), lasting, self.left_out)
 
+    @functools.cached_property
+    def successors(self) -> list[Successor]:
+        """Captured leaves whose gradient a run sets to a new buffer that it writes after it can raise."""
+        plan = self.plan
+        found: dict[int, Tensor] = {}
+        for target, number, _ in self.grads:
+            if isinstance(target, Tensor) and number is not None:
+                output = plan.outputs[number]
+                if output.input is None and output.buffer in plan.written_late:
+                    found.setdefault(output.buffer, target)
+        return [(leaf, buffer) for buffer, leaf in found.items()]
+
     def execute(self, *operands: Any) -> list[Tensor]:
         """Run the plan; one tensor per output of the graph."""
         plan = self.plan
-        storages = [Storage(n) for n in plan.new_bytes]
-        words = [operands[i].ptr for i in plan.tensor_inputs]
-        words += [s.ptr for s in storages]
-        words += plan.number_words(operands)
-        plan.run(words)
+        old = OldGradients(self.successors, plan.new_bytes)
+        try:
+            taken = old.storages
+            storages = [taken[k] if k in taken else Storage(n) for k, n in enumerate(plan.new_bytes)]
+            words = [operands[i].ptr for i in plan.tensor_inputs]
+            words += [s.ptr for s in storages]
+            words += plan.number_words(operands)
+            plan.run(words)
+        except BaseException:
+            old.put_back()
+            raise
+        old.let_go()
         written = dict(self.updates)
         tensors = []
         for number, output in enumerate(plan.outputs):

@@ -417,6 +417,7 @@ class Tracer:
         for leaf, before in self.captured:
             if leaf.state is not None:
                 leaf.state.grad = before
+        self.captured.clear()  # which keeps the gradients of then
         for current in self.storages.values():
             if current.owner is not None and current.writes:
                 current.storage.version -= current.writes

@@ -105,6 +105,7 @@ class Plan:
     name: str = ""  # of the operation it belongs to, for the profiler
     kept: Kept | None = None  # what steps keep from run to run
     memory: MemoryReport | None = None
+    written_late: frozenset[int] = frozenset()  # new buffers that no step writes until the last that may raise has run
     complex_params: frozenset[int] = frozenset()  # arguments that are complex run-time scalars, of two words each
 
     def number_words(self, operands: Sequence[Any]) -> list[Any]:
@@ -275,6 +276,7 @@ class _Builder:
             sources = [self.source(word, offset, scratch) for word, offset in request.words]
             self.steps.append(request.step(sources))
         new_bytes = [extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new]
+        late = {root for group in groups[self.last_failing + 1 :] for root in group.roots}
         plan = Plan(
             graph=self.graph,
             places=[self.fusion.inputs.get(n) for n in self.graph.inputs],
@@ -288,6 +290,7 @@ class _Builder:
             workspace_bytes=self.arena.peak,
             steps=self.steps,
             kept=Kept(self.kept_bytes) if self.kept_bytes else None,
+            written_late=frozenset(k for k, node in enumerate(self.new) if node in late),
             complex_params=frozenset(n.attrs["number"] for n in self.params if n.dtype.is_complex),
             memory=MemoryReport(
                 self.arena.peak, self.arena.bound, self.arena.total, sum(new_bytes), self.kept_bytes, len(self.written_over),

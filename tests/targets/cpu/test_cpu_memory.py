@@ -200,3 +200,22 @@ os.late = Late()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{(9 << 20) + 100} 1"  # 1: the module had been cleared
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not say what is resident")
+def test_a_block_holds_little_more_memory_than_was_asked_for() -> None:
+    nbytes, count = (2 << 20) + 8192, 16
+    memory.empty_cache()
+
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    blocks = [memory.allocate(nbytes) for _ in range(count)]
+    for block in blocks:
+        ctypes.memset(block, 1, nbytes)
+    held = resident() - before
+    for block in blocks:
+        memory.release(block, nbytes)
+    assert held < count * nbytes * 1.2

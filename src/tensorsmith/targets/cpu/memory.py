@@ -178,6 +178,7 @@ def _carve(size: int, free: list[int]) -> int:
     start = (_slab_next + alignment - 1) & -alignment
     if start + count * size + _OVER_READ > _slab_end:
         slab, address = _map(_SLAB_BYTES + _PAGE, size)
+        _with_huge_pages(slab, len(slab))
         _slabs.append(slab)
         start, _slab_end = address, address + _SLAB_BYTES
     _slab_next = start + count * size
@@ -195,14 +196,15 @@ def _map_block(size: int, nbytes: int) -> int:
     huge = size >= _HUGE_PAGE
     slack = (_HUGE_PAGE if huge else 0) + _COLOURS * _PAGE + _PAGE
     try:
-        mapping, address = _map(size + slack, nbytes)
+        mapping, start = _map(size + slack, nbytes)
     except MemoryError:
         if not _release_idle(0):
             raise
-        mapping, address = _map(size + slack, nbytes)
-    if huge:
-        address = (address + _HUGE_PAGE - 1) & -_HUGE_PAGE
+        mapping, start = _map(size + slack, nbytes)
+    address = (start + _HUGE_PAGE - 1) & -_HUGE_PAGE if huge else start
     address += _mapping_count % _COLOURS * _PAGE
+    if huge:
+        _with_huge_pages(mapping, (address + nbytes & -_HUGE_PAGE) - start)
     _mapping_count += 1
     _mappings[address] = (mapping, size)
     _mapped_bytes += size
@@ -227,13 +229,19 @@ def _map(length: int, nbytes: int) -> tuple[Any, int]:
             f"cannot allocate {nbytes} bytes on the CPU: {stats['allocated']} bytes are in use by tensors, "
             f"{stats['cached']} are cached ({error})"
         ) from None
-    if length >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            mapping.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel without transparent huge pages
-            pass
     # The temporary view must die here: a mapping with a living view cannot be closed.
     return mapping, ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+
+
+def _with_huge_pages(mapping: Any, length: int) -> None:
+    """Let a mapping have huge pages up to `length`: what was asked for beyond the last whole one takes small pages."""
+    import mmap
+
+    if length > 0 and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            mapping.madvise(mmap.MADV_HUGEPAGE, 0, length)
+        except OSError:  # a kernel without transparent huge pages
+            pass
 
 
 @functools.cache
