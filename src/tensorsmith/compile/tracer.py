@@ -291,8 +291,10 @@ class Tracer:
             ]
             return results[0] if len(results) == 1 else tuple(results)
 
-        needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
-        self.stops = self.stops or (not modes.grad and any(needs))
+        needs = tuple([isinstance(k, Layout) and k.tracked for k in kinds])
+        if not modes.grad:
+            self.stops = self.stops or any(needs)
+            return run(*operands)
         differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
         if not any(needs) or not any(differentiable):
             return run(*operands)
@@ -311,7 +313,7 @@ class Tracer:
             for node, i in zip(program.graph.outputs, operation.writes):
                 self.write(given[i], mapping[node])
 
-        return recording_entry(operation, kinds, attrs, write)(*operands)
+        return recording_entry(operation, kinds, attrs, write, modes.grad)(*operands)
 
     def wrap(
         self, operation: Operation, number: int, node: Node, mapping: dict[Node, Node], operands: Sequence[Any],

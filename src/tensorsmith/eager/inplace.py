@@ -229,13 +229,13 @@ def _step_writer(plan: Plan, ordered: Sequence[int]) -> Write:
 
 
 def recording_entry(
-    operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str, Any], write: Write
+    operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str, Any], write: Write, recording: bool = True
 ) -> Callable[..., Any]:
-    """The entry around `write`: checks, version, history."""
+    """The entry around `write`: checks, version, history (`recording`: whether gradients may be recorded when it runs)."""
     program, writes, name = operation.program(kinds, attrs), operation.writes, operation.name
     targets: list[Layout] = [kinds[i] for i in writes]  # type: ignore[misc]
     needs = tuple(isinstance(k, Layout) and k.tracked for k in kinds)
-    tracked = any(needs) and all(t.dtype.kind in "fc" for t in targets)
+    tracked = recording and any(needs) and all(t.dtype.kind in "fc" for t in targets)
     backward = program.backward(needs, (True,) * len(targets)) if tracked else None
     table = saved_table(program, needs, (True,) * len(targets)) if tracked else ()
     others = [i for i, k in enumerate(kinds) if isinstance(k, Layout) and i not in writes]

@@ -11,6 +11,7 @@ sizes while every graph is easy to read.
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -83,11 +84,11 @@ VIEWS = frozenset(
 class Node(Operators):
     """One value of a graph. Compare nodes with `is`: `==` builds a comparison, as each operator builds its node."""
 
-    __slots__ = ("graph", "index", "op", "inputs", "attrs", "shape", "dtype", "weak", "_key")
+    __slots__ = ("graph", "index", "op", "inputs", "attrs", "shape", "dtype", "weak", "key")
 
     def __init__(
         self, graph: Graph, index: int, op: Primitive, inputs: tuple[Node, ...], attrs: dict[str, Any],
-        shape: tuple[int, ...], dtype: DType,
+        shape: tuple[int, ...], dtype: DType, key: tuple = (),
     ) -> None:  # fmt: skip
         self.graph = graph
         self.index = index
@@ -96,6 +97,7 @@ class Node(Operators):
         self.attrs = attrs
         self.shape = shape
         self.dtype = dtype
+        self.key = key  # the attributes as something that can be hashed
         # A run-time scalar, or computed from such and constants alone: it promotes as a Python number does.
         self.weak: bool = bool(attrs["param"]) if op is Primitive.INPUT else _follows_scalars(op, inputs, dtype)
 
@@ -129,7 +131,13 @@ class Node(Operators):
 def _follows_scalars(op: Primitive, inputs: tuple[Node, ...], dtype: DType) -> bool:
     if op is not Primitive.MAP and not (op is Primitive.CAST and dtype in (float64, int64, complex128)):
         return False
-    return any(x.weak for x in inputs) and all(x.weak or x.op is Primitive.CONST for x in inputs)
+    some = False
+    for x in inputs:
+        if x.weak:
+            some = True
+        elif x.op is not Primitive.CONST:
+            return False
+    return some
 
 
 def constant_key(value: bool | int | float | complex) -> tuple:
@@ -150,6 +158,7 @@ class Graph:
         self.inputs: list[Node] = []
         self.outputs: tuple[Node, ...] = ()
         self._interned: dict[tuple, Node] = {}
+        self._live: tuple[int, tuple[Node, ...], list[Node]] | None = None  # the live nodes of so many, for these outputs
 
     def empty(self) -> Graph:
         """A graph without nodes that interns as this one does."""
@@ -181,23 +190,22 @@ class Graph:
 
     def add(self, op: Primitive, inputs: Iterable[Node], **attrs: Any) -> Node:
         """The node of this primitive, inputs and attributes; shape and dtype by `ir/rules.py`."""
-        from tensorsmith.ir.rules import infer
-
         operands = tuple(inputs)
         for operand in operands:
             if operand.graph is not self:
                 raise ValueError(f"{op.value}: operand %{operand.index} belongs to another graph")
-        shape, dtype = infer(op, operands, attrs)
-        return self._intern(op, operands, attrs, shape, dtype, tuple(sorted(attrs.items(), key=lambda item: item[0])))
+        shape, dtype = _rules()[op](operands, attrs)
+        key = tuple(attrs.items() if len(attrs) < 2 else sorted(attrs.items(), key=_name))
+        return self._intern(op, operands, attrs, shape, dtype, key)
 
     def _intern(
         self, op: Primitive, inputs: tuple[Node, ...], attrs: dict[str, Any], shape: tuple[int, ...], dtype: DType,
         key: tuple,
     ) -> Node:  # fmt: skip
-        full_key = (op, tuple(node.index for node in inputs), key)
+        full_key = (op, tuple([node.index for node in inputs]), key)
         found = self._interned.get(full_key)
         if found is None:
-            found = Node(self, len(self.nodes), op, inputs, attrs, shape, dtype)
+            found = Node(self, len(self.nodes), op, inputs, attrs, shape, dtype, key)
             self.nodes.append(found)
             if self.interning or op is Primitive.CONST or op is Primitive.IOTA or op in VIEWS:
                 self._interned[full_key] = found
@@ -216,7 +224,10 @@ class Graph:
         self._interned = {key: node for key, node in self._interned.items() if node.index < nodes}
 
     def live_nodes(self) -> list[Node]:
-        """Nodes the outputs depend on, in topological order."""
+        """Nodes the outputs depend on, in topological order. The list belongs to the graph."""
+        known = self._live
+        if known is not None and known[0] == len(self.nodes) and known[1] is self.outputs:
+            return known[2]
         needed = [False] * len(self.nodes)
         for node in self.outputs:
             needed[node.index] = True
@@ -224,13 +235,27 @@ class Graph:
             if needed[node.index]:
                 for operand in node.inputs:
                     needed[operand.index] = True
-        return [node for node in self.nodes if needed[node.index]]
+        found = [node for node in self.nodes if needed[node.index]]
+        self._live = len(self.nodes), self.outputs, found
+        return found
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
 
     def __str__(self) -> str:
         return format_graph(self)
+
+
+def _name(item: tuple[str, Any]) -> str:
+    return item[0]
+
+
+@functools.cache
+def _rules() -> Any:
+    """The shape and dtype rules, which are written on nodes."""
+    from tensorsmith.ir.rules import RULES
+
+    return RULES
 
 
 def copy_into(
@@ -254,11 +279,10 @@ def copy_into(
 
 def replay(target: Graph, node: Node, operands: Sequence[Node]) -> Node:
     """The node of `target` that does what `node` does, on `operands`."""
-    if node.op is Primitive.CONST:
-        return target.constant(node.attrs["value"], node.dtype)
-    if node.op is Primitive.IOTA:
-        return target.iota(node.attrs["extent"])
-    return target.add(node.op, operands, **node.attrs)
+    for operand, before in zip(operands, node.inputs, strict=True):
+        if operand.graph is not target or operand.dtype is not before.dtype or operand.shape != before.shape:
+            return target.add(node.op, operands, **node.attrs)
+    return target._intern(node.op, tuple(operands), node.attrs, node.shape, node.dtype, node.key)
 
 
 def touches_complex(node: Node) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import warnings
@@ -14,12 +15,10 @@ from tensorsmith.autograd.hooks import RemovableHandle, new_hooks
 from tensorsmith.core.dtypes import float32
 from tensorsmith.ir.graph import Node
 from tensorsmith.nn.module import clear_grads
-from tensorsmith.ops.creation import array_of
-from tensorsmith.ops.registry import TABLE
+from tensorsmith.ops.creation import array_of, like_strides
 from tensorsmith.tensor.modes import enable_grad, modes, no_grad
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, empty_tensor
 
-zeros_like: Callable[[Tensor], Tensor] = TABLE["zeros_like"].function
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
@@ -314,6 +313,13 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped.has_hooks = True  # type: ignore[attr-defined]
     return wrapped
+
+
+def zeros_like(parameter: Tensor) -> Tensor:
+    """State of zeros that lies as its parameter does; no kernel has to be found for every shape."""
+    state = empty_tensor(parameter.layout.dtype, parameter.layout.shape, like_strides(parameter))
+    ctypes.memset(state.ptr, 0, state.layout.extent * state.layout.dtype.itemsize)
+    return state
 
 
 def with_gradients(params: Iterable[Tensor]) -> list[Tensor]:
