@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 import warnings
@@ -13,11 +12,13 @@ from typing import Any
 
 from tensorsmith.autograd.hooks import RemovableHandle, new_hooks
 from tensorsmith.core.dtypes import float32
+from tensorsmith.core.layout import layout_of
 from tensorsmith.ir.graph import Node
 from tensorsmith.nn.module import clear_grads
 from tensorsmith.ops.creation import array_of, like_strides
 from tensorsmith.tensor.modes import enable_grad, modes, no_grad
-from tensorsmith.tensor.tensor import Tensor, empty_tensor
+from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.tensor import Tensor, make_tensor
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
@@ -317,9 +318,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def zeros_like(parameter: Tensor) -> Tensor:
     """State of zeros that lies as its parameter does; no kernel has to be found for every shape."""
-    state = empty_tensor(parameter.layout.dtype, parameter.layout.shape, like_strides(parameter))
-    ctypes.memset(state.ptr, 0, state.layout.extent * state.layout.dtype.itemsize)
-    return state
+    layout = layout_of(parameter.layout.dtype, parameter.layout.shape, like_strides(parameter))
+    storage = Storage.zeros(layout.extent * layout.dtype.itemsize)
+    return make_tensor(layout, storage, storage.ptr)
 
 
 def with_gradients(params: Iterable[Tensor]) -> list[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorsmith.targets.cpu.memory import allocate, free_list
+from tensorsmith.targets.cpu.memory import allocate, allocate_zeros, free_list
 
 
 class Storage:
@@ -35,6 +35,13 @@ class Storage:
                 self.free.append(self.ptr)
         except AttributeError:  # an exception came before the memory did
             pass
+
+    @classmethod
+    def zeros(cls, nbytes: int) -> Storage:
+        """A block of zeros."""
+        storage = cls.foreign(allocate_zeros(nbytes), nbytes, None)
+        storage.free = free_list(nbytes)
+        return storage
 
     @classmethod
     def foreign(cls, ptr: int, nbytes: int, owner: Any) -> Storage:

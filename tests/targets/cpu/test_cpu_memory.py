@@ -68,6 +68,18 @@ def test_blocks(nbytes: int) -> None:
     memory.release(blocks[-1], nbytes)
 
 
+@pytest.mark.parametrize("nbytes", [0, 1, 1000, 100_000, 262_145, 5 << 20])
+def test_blocks_of_zeros(nbytes: int) -> None:
+    for _ in range(3):  # fresh, and used before
+        blocks = [memory.allocate_zeros(nbytes) for _ in range(2)]
+        assert blocks[0] != blocks[1]
+        for address in blocks:
+            assert ctypes.string_at(address, nbytes) == bytes(nbytes)
+            fill(address, memory.size_class(nbytes), 7)
+        for address in blocks:
+            memory.release(address, nbytes)
+
+
 def test_large_blocks_do_not_all_start_in_the_same_sets() -> None:
     blocks = [memory.allocate(4 << 20) for _ in range(8)]
     assert len({address % (64 << 10) for address in blocks}) == 8
