@@ -42,8 +42,10 @@ def execute(kernel: ConvKernel, given: dict[str, np.ndarray], reverse: bool) -> 
     start = -_address(workspace) % 64
     words = [_address(workspace) + start if name == "workspace" else _address(given[name]) for name in kernel.launch_order]
     block = (ctypes.c_int64 * (len(words) + 1 + len(kernel.constants)))(*words, 0, *kernel.constants)
-    order = range(kernel.chunks)
-    for chunk in reversed(order) if reverse else order:
+    order = list(range(kernel.chunks))
+    if reverse:
+        order[kernel.leading :] = reversed(order[kernel.leading :])
+    for chunk in order:
         _ENTRY(kernel.function_address)(ctypes.addressof(block), chunk, kernel.chunks, 0)
     assert (workspace[start + kernel.workspace_bytes :] == 0xFF).all(), "wrote past the workspace"
 

@@ -45,6 +45,7 @@ class ConvKernel:
     function_address, chunks, constants: as a Recipe takes them
     launch_order: names of the launch words
     tables: arrays whose addresses are among the constants
+    leading: how many of the chunks, the first ones, others wait for; those may run in any order after them
     """
 
     function_address: int
@@ -55,6 +56,7 @@ class ConvKernel:
     flops: int
     pieces: tuple[Piece, ...] = field(repr=False)
     tables: tuple[np.ndarray, ...] = field(repr=False)
+    leading: int = 0
 
     @property
     def loops(self) -> str:

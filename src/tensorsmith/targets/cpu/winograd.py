@@ -3,21 +3,28 @@
     U = G w G'    V = B' d B    M[point] = U[point] V[point], a matrix product a point    y = A' M A
 
 Results come in tiles of m x m, each of which needs m + 2 rows and columns d of x. The tiles of all images are numbered row
-after row; a unit is `block` of them, whose V and M stay in the second-level cache:
+after row. A unit is `block` of them, and all output channels, group after group; V of a block and M of a group stay in the
+second-level cache:
 
     for unit in this chunk:
         for line in the rows of tiles that it meets:
             for c in channels:
                 slab = m + 2 rows of x, padded, columns of the same remainder modulo m side by side
-                V[point][c][tiles] = B' d B                  tiles side by side are vectors
-        for point: M[point][o][tiles] = U[point] V[point]    on the register tile of matrix products
-        for line: for o in output channels: y = A' M A + bias, columns interleaved
+                V[point][c][tiles] = B' d B                      tiles side by side are vectors
+        for group of output channels:
+            for point: M[point][o][tiles] = U[point] V[point]    on the register tile of matrix products
+            for line: for o in the group: y = A' M A + bias, columns interleaved
+
+Where that would be few units, a unit is a block and one group, and V is made once: the first chunks, the shares, transform all
+tiles of some channels each, the others wait for them.
 
 U lies as the register tile reads it (`winograd_weight`). Rounding errors are in docs/numerics.md. What is not finite spreads
 over the tiles that read it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tensorsmith.ir.winograd import Form
 from tensorsmith.targets.cpu.build import Function, Value
@@ -26,13 +33,16 @@ from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS
 from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
 from tensorsmith.targets.cpu.winograd_transforms import Transforms
 
-# Constant words, in order; strides in bytes.
+DONE = "done"  # a word that chunks write, for every launch has words of its own: how many shares are complete
+
+# Constant words, in order; strides in bytes. A unit has `unit_groups` of the groups of output channels, a block `block_units`.
 WORDS = (
     "units", "units_per_chunk", "block", "tiles", "across", "down",  # tiles in all, in a row, and rows of an image
     "channels", "out_channels", "height", "width", "height_out", "width_out", "low_0", "low_1",
     "x_batch", "x_channel", "x_0", "y_batch", "y_channel", "y_0", "inside",  # inside: address of a table
     "pitch", "v_offset", "v_row", "v_point", "m_offset", "m_row", "m_point", "workspace_stride", "u_point",
     "rows_tiles", "base", "extra", "big", "small", "big_narrow", "small_narrow",
+    "groups", "unit_groups", "block_units", "depth", "shares", "share_channels", "shared_bytes", "wait", DONE,
 )  # fmt: skip
 LAUNCH = ("x", "u", "y", "bias", "workspace")
 
@@ -51,13 +61,23 @@ def loops_function(vectors: Vectors, form: Form, bias: bool, function: str) -> F
     # A worker keeps its own part of the workspace, which its caches know; workers beyond the number of chunks take one a chunk.
     worker, chunks = f.value("zext i32 %worker to i64"), f.value("zext i32 %chunks to i64")
     part = f.select(f.compare("ult", worker, chunks), "i64", worker, f.add(chunks, chunk))
-    slab = f.offset(at["workspace"], f.mul(part, w["workspace_stride"]))
-    v, m = f.offset(slab, w["v_offset"]), f.offset(slab, w["m_offset"])
-    unit0 = f.mul(chunk, w["units_per_chunk"])
+    slab = f.offset(at["workspace"], f.add(w["shared_bytes"], f.mul(part, w["workspace_stride"])))
+    own_v, m = f.offset(slab, w["v_offset"]), f.offset(slab, w["m_offset"])
+    shared, shares = f.compare("ne", w["shares"], 0), f.compare("slt", chunk, w["shares"])
+    alone = f.value(f"xor i1 {shared}, true")
+    multiplies = f.value(f"xor i1 {shares}, true")
+    done = f.offset("%args", 8 * (len(names) + 1 + WORDS.index(DONE)))
+    with f.if_(f.value(f"and i1 {shared}, {multiplies}")):
+        wait = f.value(f"inttoptr i64 {w['wait']} to ptr")
+        f.do(f"call void {wait}(ptr {done}, i64 {w['shares']})")
+    unit0 = f.mul(f.sub(chunk, w["shares"]), w["units_per_chunk"])
     unit1 = f.minimum(f.add(unit0, w["units_per_chunk"]), w["units"])
-    with f.loop(unit0, unit1, 1, name="unit in units of this chunk") as unit:
-        tile0 = f.mul(unit.index, w["block"])
-        tile1 = f.minimum(f.add(tile0, w["block"]), w["tiles"])
+    unit0, unit1 = f.select(shares, "i64", 0, unit0), f.select(shares, "i64", 1, unit1)
+    with f.loop(unit0, unit1, 1, name="unit in units of this chunk, or all tiles of a share") as unit:
+        block = f.udiv(unit.index, w["block_units"])
+        tile0 = f.mul(block, w["block"])
+        tile1 = f.select(shares, "i64", w["tiles"], f.minimum(f.add(tile0, w["block"]), w["tiles"]))
+        v = f.select(shared, "ptr", f.offset(at["workspace"], f.mul(tile0, vectors.compute_size)), own_v)
         line0 = f.udiv(tile0, w["across"])
         line1 = f.add(f.udiv(f.sub(tile1, 1), w["across"]), 1)
 
@@ -69,13 +89,24 @@ def loops_function(vectors: Vectors, form: Form, bias: bool, function: str) -> F
             count = f.sub(f.minimum(w["across"], f.sub(tile1, start)), first)
             return image, f.sub(line, f.mul(image, w["down"])), first, count, f.sub(f.add(start, first), tile0)
 
-        with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
-            _input(f, vectors, form, w, at["x"], slab, v, scratch, *place(line.index))
-        with f.loop(0, form.products, 1, name="point") as point:
-            a, b, c = (f.offset(p, f.mul(point.index, w[f"{n}_point"])) for n, p in (("u", at["u"]), ("v", v), ("m", m)))
-            _product(f, vectors, w, a, b, c, f.sub(tile1, tile0))
-        with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
-            _output(f, vectors, form, w, m, at["y"], at.get("bias"), function, scratch, *place(line.index))
+        with f.if_(f.value(f"or i1 {alone}, {shares}")):
+            c0 = f.select(shares, "i64", f.mul(chunk, w["share_channels"]), 0)
+            channels = c0, f.minimum(f.add(c0, w["share_channels"]), w["channels"])
+            with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
+                _input(f, vectors, form, w, at["x"], slab, v, scratch, channels, *place(line.index))
+        group0 = f.mul(f.sub(unit.index, f.mul(block, w["block_units"])), w["unit_groups"])
+        group1 = f.select(shares, "i64", group0, f.add(group0, w["unit_groups"]))
+        with f.loop(group0, group1, 1, name="group of output channels") as group:
+            rows = [f.udiv(f.mul(f.add(group.index, i), w["rows_tiles"]), w["groups"]) for i in range(2)]
+            first, last = (f.add(f.mul(tile, w["base"]), f.minimum(tile, w["extra"])) for tile in rows)
+            with f.loop(0, form.products, 1, name="point") as point:
+                a, b, c = (f.offset(p, f.mul(point.index, w[f"{n}_point"])) for n, p in (("u", at["u"]), ("v", v), ("m", m)))
+                a = f.offset(a, f.mul(f.mul(first, w["channels"]), vectors.compute_size))
+                _product(f, vectors, w, a, b, c, f.sub(tile1, tile0), rows)
+            with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
+                _output(f, vectors, form, w, m, at["y"], at.get("bias"), function, scratch, (first, last), *place(line.index))
+    with f.if_(shares):
+        f.do(f"atomicrmw add ptr {done}, i64 1 release, align 8")
     return f
 
 
@@ -90,10 +121,10 @@ def _start(f: Function, lanes: int, index: Value, count: Value) -> Value:
 
 
 def _input(
-    f: Function, vectors: Vectors, form: Form, w: dict[str, Value], x: str, slab: str, v: str, scratch: str, image: Value,
-    row: Value, first: Value, count: Value, position: Value,
+    f: Function, vectors: Vectors, form: Form, w: dict[str, Value], x: str, slab: str, v: str, scratch: str,
+    channels: tuple[Value, Value], image: Value, row: Value, first: Value, count: Value, position: Value,
 ) -> None:  # fmt: skip
-    """V of one row of tiles, every channel; the slab holds one channel of it: [row][remainder][pitch]."""
+    """V of one row of tiles, some channels; the slab holds one channel of it: [row][remainder][pitch]."""
     size, lanes, m, side = vectors.compute_size, vectors.lanes, form.outputs, form.side
     phase = f.mul(w["pitch"], size)
     slab_row = f.mul(phase, m)
@@ -122,8 +153,9 @@ def _input(
     columns = [f.add(f.mul(phase, j % m), (j // m) * size) for j in range(side)]
     places = [[f.add(above, beside) for beside in columns] for above in rows]
     targets = [f.mul(w["v_point"], point) for point in range(form.products)]
-    to = f.offset(v, f.mul(position, size))
-    with f.loop(0, w["channels"], 1, [("ptr", source0), ("ptr", to)], name="c in channels") as c:
+    to = f.offset(f.offset(v, f.mul(channels[0], w["v_row"])), f.mul(position, size))
+    source0 = f.offset(source0, f.mul(channels[0], w["x_channel"]))
+    with f.loop(*channels, 1, [("ptr", source0), ("ptr", to)], name="c in channels") as c:
         carried = [("ptr", c.carried[0]), ("ptr", target0)]
         with f.loop(inside0, inside1, 1, carried, name="row of the slab inside x") as r:
             source, target = r.carried
@@ -187,11 +219,15 @@ def _together(f: Function, vectors: Vectors, values: list[Value]) -> list[Value]
     return [each for pair in zip(*halves) for each in _together(f, vectors, list(pair))]
 
 
-def _product(f: Function, vectors: Vectors, w: dict[str, Value], u: str, v: str, m: str, end: Value) -> None:
-    """Panels of two vectors of tiles, and one of a single vector where no more are left before `end`."""
+def _product(
+    f: Function, vectors: Vectors, w: dict[str, Value], u: str, v: str, m: str, end: Value, rows: Sequence[Value]
+) -> None:
+    """The register tiles from rows[0] until rows[1], by panels of two vectors of tiles, and one of a single vector where no
+    more are left before `end`. u, m: those of the first register tile."""
     size, panel = vectors.compute_size, PANEL_VECTORS * vectors.lanes
-    big = f.mul(w["extra"], f.add(w["base"], 1))  # channels in tiles of base + 1
-    parts = ((w["extra"], "big", 0), (f.sub(w["rows_tiles"], w["extra"]), "small", big))
+    big_tiles = f.sub(f.minimum(w["extra"], rows[1]), f.minimum(w["extra"], rows[0]))
+    big = f.mul(big_tiles, f.add(w["base"], 1))  # channels in tiles of base + 1
+    parts = ((big_tiles, "big", 0), (f.sub(f.sub(rows[1], rows[0]), big_tiles), "small", big))
     with f.loop(0, end, panel, name="panel of tiles") as j:
         columns = f.mul(j.index, size)
         wide = f.compare("sgt", f.sub(end, j.index), vectors.lanes)
@@ -202,16 +238,16 @@ def _product(f: Function, vectors: Vectors, w: dict[str, Value], u: str, v: str,
                 target = f.offset(f.offset(m, columns), f.mul(first, w["m_row"]))
                 f.do(
                     f"call void {address}(ptr {weights}, ptr {f.offset(v, columns)}, ptr {target}, i64 {w['channels']}, "
-                    f"i64 {count}, i64 {w['v_row']}, i64 {w['m_row']})"
+                    f"i64 {w['depth']}, i64 {count}, i64 {w['v_row']}, i64 {w['m_row']})"
                 )
         f.note("M[point][o][tiles] = U[point] V[point]")
 
 
 def _output(
     f: Function, vectors: Vectors, form: Form, w: dict[str, Value], products: str, y: str, bias: str | None, function: str,
-    scratch: str, image: Value, row: Value, first: Value, count: Value, position: Value,
+    scratch: str, channels: tuple[Value, Value], image: Value, row: Value, first: Value, count: Value, position: Value,
 ) -> None:  # fmt: skip
-    """The results of one row of tiles, every channel."""
+    """The results of one row of tiles for the output channels that `products` begins with."""
     size, lanes, m, side = vectors.compute_size, vectors.lanes, form.outputs, form.side
     transforms = Transforms(form, f, vectors)
     sources = [f.mul(w["m_point"], point) for point in range(form.products)]
@@ -219,8 +255,9 @@ def _output(
     right = f.sub(f.minimum(f.mul(f.add(first, count), m), w["width_out"]), column0)
     below = f.sub(w["height_out"], top)
     to = f.offset(f.offset(y, f.mul(image, w["y_batch"])), f.add(f.mul(top, w["y_0"]), f.mul(column0, size)))
+    to = f.offset(to, f.mul(channels[0], w["y_channel"]))
     carried = [("ptr", f.offset(products, f.mul(position, size))), ("ptr", to)]
-    with f.loop(0, w["out_channels"], 1, carried, name="o in output channels") as o:
+    with f.loop(*channels, 1, carried, name="o in output channels") as o:
         begin = vectors.load_splat(f, f.offset(bias, f.mul(o.index, size))) if bias is not None else None
         with f.loop(0, count, lanes, name="tiles in vectors") as q:
             start = _start(f, lanes, q.index, count)

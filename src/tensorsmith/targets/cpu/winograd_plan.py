@@ -15,12 +15,17 @@ from tensorsmith.targets.cpu.conv import ConvKernel
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
 from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS, most_rows
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
-from tensorsmith.targets.cpu.winograd import WORDS, loops_function
+from tensorsmith.targets.cpu.pool import native_pool
+from tensorsmith.targets.cpu.winograd import DONE, WORDS, loops_function
 from tensorsmith.targets.cpu.winograd_tile import tile_function
 from tensorsmith.targets.cpu.winograd_weight import WORDS as WEIGHT_WORDS, weight_function
 
 _BLOCK_BYTES = 400 << 10  # of V and M together: most of a second-level cache
+_GROUP_BYTES = 256 << 10  # of M alone
 _LEAST_PANELS = 2  # of a unit, which reads all weights
+_MOST_SHARED_PANELS = 8  # of a unit of one group
+_FEW_UNITS = 8  # below it they do not share out evenly among threads
+_DEPTH = 96  # products of one sum
 _CHUNK_FLOPS = 4e6
 _MOST_CHUNKS = 32
 _WEIGHTS_PER_CHUNK = 1 << 12  # kernels
@@ -54,6 +59,12 @@ def product_tiles(out_channels: int, machine: Machine) -> tuple[int, int, int]:
     return tiles, *divmod(out_channels, tiles)
 
 
+def _blocks(count: int, most: int, panel: int) -> tuple[int, int]:
+    """Tiles of a block, in whole panels, and how many blocks, where one has at most `most`."""
+    block = -(-count // (-(-count // most) * panel)) * panel
+    return block, -(-count // block)
+
+
 def _spread(stride: int, parts: int) -> int:
     """The stride made longer so that `parts` lines of a cache that lie so far apart fall into sets of their own."""
     wanted = -(-(4096 // parts) // 64) * 64 | 64
@@ -76,26 +87,36 @@ def plan_winograd(
     out_channels, height, width = y_shape[1:]
     across, down = -(-width // m), -(-height // m)
     count = batch * across * down  # tiles
+    rows_tiles, base, extra = product_tiles(out_channels, pieces.machine)
     tile_bytes = form.products * (channels + out_channels) * size
-    most = max(_LEAST_PANELS, _BLOCK_BYTES // (tile_bytes * panel)) * panel
-    units = -(-count // most)
-    block = -(-count // (units * panel)) * panel
-    units = -(-count // block)
     flops = 2 * batch * height * width * out_channels * channels * 9
-    chunks = max(1, min(units, _MOST_CHUNKS, int(flops / _CHUNK_FLOPS)))
-    units_per_chunk = -(-units // chunks)
-    chunks = -(-units // units_per_chunk)
+    wanted = max(1, min(_MOST_CHUNKS, int(flops / _CHUNK_FLOPS)))
+    block, blocks = _blocks(count, max(_LEAST_PANELS, _BLOCK_BYTES // (tile_bytes * panel)) * panel, panel)
+    shared = blocks < min(_FEW_UNITS, wanted)
+    if shared:
+        block, blocks = _blocks(count, _MOST_SHARED_PANELS * panel, panel)
+    groups = -(-form.products * out_channels * block * size // _GROUP_BYTES)
+    if shared:
+        groups = max(groups, -(-min(_FEW_UNITS, wanted) // blocks))
+    groups = min(groups, rows_tiles)
+    group_channels = -(-rows_tiles // groups) * (base + (1 if extra else 0))
+    units = blocks * groups if shared else blocks
+    units_per_chunk = -(-units // min(units, wanted))
+    shares = min(_FEW_UNITS, channels) if shared else 0
+    share_channels = -(-channels // max(1, shares))
+    shares = -(-channels // share_channels) if shared else 0
+    chunks = shares + -(-units // units_per_chunk)
     up = lambda n: -(-n // 64) * 64
-    pitch = -(-(min(across, block) + 1) // lanes) * lanes + lanes
-    v_row, m_row = (block + lanes) * size, block * size
-    v_point, m_point = (_spread(n, form.products) for n in (channels * v_row, out_channels * m_row))
+    pitch = -(-((across if shared else min(across, block)) + 1) // lanes) * lanes + lanes
+    v_row, m_row = ((blocks if shared else 1) * block + lanes) * size, block * size
+    v_point, m_point = (_spread(n, form.products) for n in (channels * v_row, group_channels * m_row))
     slack = 64 + panel * size
+    v_bytes = up(form.products * v_point + slack)
     v_offset = up(form.side * m * pitch * size + slack)
-    m_offset = v_offset + up(form.products * v_point + slack)
+    m_offset = v_offset + (0 if shared else v_bytes)
     workspace_stride = m_offset + up(form.products * m_point + slack) + 64
     inside = np.zeros(m * (across + 1 + 2 * lanes), np.int32)
     inside[max(low[1], 0) : max(space[1] + low[1], 0)] = -1
-    rows_tiles, base, extra = product_tiles(out_channels, pieces.machine)
     tile_pieces: dict[str, Piece] = {}
     for name, rows in (("small", base), ("big", base + 1)):
         if name == "small" or extra:
@@ -108,6 +129,9 @@ def plan_winograd(
         "inside": inside.ctypes.data, "pitch": pitch, "v_offset": v_offset, "v_row": v_row, "v_point": v_point,
         "m_offset": m_offset, "m_row": m_row, "m_point": m_point, "workspace_stride": workspace_stride,
         "u_point": out_channels * channels * size, "rows_tiles": rows_tiles, "base": base, "extra": extra,
+        "groups": groups, "unit_groups": 1 if shared else groups, "block_units": groups if shared else 1,
+        "depth": -(-channels // -(-channels // _DEPTH)), "shares": shares, "share_channels": share_channels,
+        "shared_bytes": v_bytes if shared else 0, "wait": native_pool().wait if shared else 0, DONE: 0,
         **{
             name: next(iter(tile_pieces[name].addresses.values())) if name in tile_pieces else 0
             for name in ("big", "small", "big_narrow", "small_narrow")
@@ -119,10 +143,11 @@ def plan_winograd(
         chunks=chunks,
         constants=tuple(words[name] for name in WORDS),
         launch_order=("x", "w", "y", *(["bias"] if has_bias else []), "workspace"),
-        workspace_bytes=workspace_stride * 2 * chunks,
+        workspace_bytes=(v_bytes if shared else 0) + workspace_stride * 2 * chunks,
         flops=flops,
         pieces=(loops, *tile_pieces.values()),
         tables=(inside,),
+        leading=shares,
     )
 
 
