@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from tensorsmith.compile.nest import Leaf, Nest, flatten, hashable
 from tensorsmith.compile.specialisation import Specialisation, differing, distance, has_gradient, specialise
 from tensorsmith.compile.tracer import ValueNeeded
+from tensorsmith.compile.written import written
 from tensorsmith.core.dtypes import get_default_dtype
 from tensorsmith.passes import winograd
 from tensorsmith.passes.manager import check_names, switched_off
@@ -28,6 +29,7 @@ from tensorsmith.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_PLANS = 64  # of one compiled function; what was not used for longest gives way
+MOST_WRITTEN = 4  # kinds of calls that are tried first
 MANY = 8  # plans for the same arguments, from which on that is announced
 _ANNOUNCED = ("dtype", "rank", "device", "module structure", "requires_grad")
 
@@ -61,6 +63,7 @@ class Compiled:
         self.specialisations: dict[Any, list[Specialisation]] = {}
         self._broken: set[Any] = set()  # kinds of arguments that run eagerly
         self._said: set[str] = set()
+        self._written: tuple[Any, ...] = ()  # calls written out, the last one first
         self._lock = threading.RLock()  # held while tracing and while the table changes; runs overlap
         self._clock = itertools.count(1)
         functools.update_wrapper(self, function, updated=())
@@ -88,6 +91,11 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if modes.tracer is not None:
             return self.function(*args, **kwargs)
+        if not kwargs:
+            for accepts, launch, specialisation in self._written:
+                if accepts(args):
+                    specialisation.used = next(self._clock)
+                    return launch(args)
         if not kwargs and all([isinstance(x, Tensor) for x in args]):
             tensors, (nest, shape) = list(args), _of_tensors(len(args))
         else:
@@ -109,7 +117,10 @@ class Compiled:
         for specialisation in known:
             if specialisation.fits(tensors):
                 specialisation.used = next(self._clock)
-                return specialisation.run(tensors)
+                result = specialisation.run(tensors)
+                if not kwargs and count == len(args) and not leaves:
+                    self._write_out(specialisation, args)
+                return result
         with self._lock:
             for specialisation in self.specialisations.get(key, ()):  # another thread may have made it meanwhile
                 if specialisation.fits(tensors):
@@ -135,6 +146,14 @@ class Compiled:
     def _specialised(self, tensors: list[Tensor], nest: Any, count: int) -> Specialisation:
         return specialise(self.name, self.function, tensors, nest, count, self.options)
 
+    def _write_out(self, specialisation: Specialisation, args: tuple[Any, ...]) -> None:
+        """Let calls like this one, whose arguments are tensors themselves, go the short way from now on."""
+        if specialisation.written is None:
+            specialisation.written = written(specialisation, args) or ()
+        if specialisation.written:
+            others = [each for each in self._written if each[2] is not specialisation]
+            self._written = ((*specialisation.written, specialisation), *others[: MOST_WRITTEN - 1])
+
     def _remember(self, key: Any, specialisation: Specialisation) -> None:
         specialisation.used = next(self._clock)
         usable = [each for each in self.specialisations.get(key, ()) if not each.lost_state]
@@ -147,6 +166,7 @@ class Compiled:
                 self.specialisations[oldest] = left
             else:
                 del self.specialisations[oldest]
+            self._written = tuple(each for each in self._written if each[2] is not unused)
 
     def _announce(self, key: Any, tensors: Sequence[Tensor]) -> None:
         """Say why it is compiled again, where that is seldom meant."""

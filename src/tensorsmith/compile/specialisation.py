@@ -144,6 +144,7 @@ class Specialisation:
         self.captured_storages = {id(s.tensor.storage) for s in tracer.sources if s.tensor is not None}
         self.runs = 0
         self.lost_state = False  # whether it refers to optimiser state that went with its first run, which failed
+        self.written: Any = None  # how its calls are written out; () where they are not
         self.used = 0  # when it was used last, by the count of its compiled function
 
     def trace(self, function: Callable, nest: Any, stand_ins: list[Tensor]) -> list[Tensor]:
