@@ -20,9 +20,7 @@ from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
-def cond(
-    pred: bool | Tensor, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple | list = ()
-) -> Any:
+def cond(pred: bool | Tensor, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple | list = ()) -> Any:
     """true_fn(*operands) if pred else false_fn(*operands).
 
     pred:     a bool, or a tensor of one element
@@ -232,8 +230,6 @@ class _Control(Operation):
         return Program(self, graph, attrs, f"{self.name.title().replace('_', '')}Backward0")
 
 
-def _call(
-    tracer: Tracer, name: str, build: Callable[[Graph, list[Node]], list[Node]], arguments: list[Tensor]
-) -> list[Tensor]:
+def _call(tracer: Tracer, name: str, build: Callable[[Graph, list[Node]], list[Node]], arguments: list[Tensor]) -> list[Tensor]:
     results = tracer.call(_Control(name, build), arguments, {})
     return list(results) if isinstance(results, tuple) else [results]

@@ -362,9 +362,7 @@ def _explain_traced(
     ]
     alone = graph is not traced.tracer.graph
     lines = {} if alone else listener.lines
-    return Explanation(
-        title, tuple(names), graph, places, backward, why, expression, variables, not alone, lines, operands
-    )
+    return Explanation(title, tuple(names), graph, places, backward, why, expression, variables, not alone, lines, operands)
 
 
 class _Listener:

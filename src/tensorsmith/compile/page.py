@@ -26,9 +26,7 @@ summary { font-weight: 600; cursor: pointer; margin: .6em 0 } td, th { padding: 
 """
 
 
-def page(
-    title: str, plan: ExplainedPlan, lines: Mapping[Node, Line], names: Sequence[str], levels: Mapping[str, str]
-) -> str:
+def page(title: str, plan: ExplainedPlan, lines: Mapping[Node, Line], names: Sequence[str], levels: Mapping[str, str]) -> str:
     """The page. lines: the program's line of each value; names: of the inputs; levels: heading -> text."""
     parts = [
         "<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">', f"<title>{escape(title)}</title>",

@@ -272,9 +272,7 @@ class Tracer:
     # --- operators --------------------------------------------------------------------------------------------------
 
     def kinds(self, operands: Sequence[Any]) -> list[Kind]:
-        return [
-            x.kind if isinstance(x, HostFloat | HostInt) else dispatch.kind_of(x) for x in operands
-        ]
+        return [x.kind if isinstance(x, HostFloat | HostInt) else dispatch.kind_of(x) for x in operands]
 
     def call(self, operation: Operation, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Add an operator to the graph; results are tensors without data."""
@@ -286,8 +284,7 @@ class Tracer:
                 self.lines.append((len(self.graph.nodes), user_line()))
             mapping = copy_into(self.graph, program.graph, [self.argument(x) for x in given])
             results = [
-                self.wrap(operation, number, node, mapping, given, kinds)
-                for number, node in enumerate(program.graph.outputs)
+                self.wrap(operation, number, node, mapping, given, kinds) for number, node in enumerate(program.graph.outputs)
             ]
             return results[0] if len(results) == 1 else tuple(results)
 

@@ -3,7 +3,7 @@
 Small programs take microseconds, so that what surrounds them counts. As `eager/template.py` does for operators, the text is
 made from the plan and what it was traced for, compiled once per distinct text, and can be printed (`accepts.source`).
 `accepts(arguments)` compares by identity, so it may say no where the general way (`Compiled.__call__`) finds equal values.
-What is not written out goes the general way too: effects on Python state, results that show an input, shared memory.
+What is not written out goes the general way too: results that show an input, arguments that share memory.
 
     def accepts(args):                                 def launch(args):
         if len(args) != 1: return False                    a0, = args
@@ -21,6 +21,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from tensorsmith.compile.nest import Leaf, unflatten
+from tensorsmith.compile.old_gradients import OldGradients
 from tensorsmith.compile.saved import record
 from tensorsmith.compile.tracer import Effect
 from tensorsmith.core.dtypes import get_default_dtype
@@ -66,7 +67,7 @@ class _Text:
 
 def written(plan: Specialisation, arguments: Sequence[Tensor]) -> tuple[Callable, Callable] | None:
     """`accepts` and `launch` of a plan that has run with these arguments; None where its calls are not written out."""
-    if not 1 <= len(arguments) <= MOST_ARGUMENTS or plan.pinned or plan.had or plan.effects or plan.tracer.lines is not None:
+    if not 1 <= len(arguments) <= MOST_ARGUMENTS or plan.pinned or plan.had or plan.tracer.lines is not None:
         return None
     if any(type(each) is not Tensor for each in arguments) or len({id(t.storage) for t in arguments}) < len(arguments):
         return None
@@ -153,23 +154,34 @@ def _launch(plan: Specialisation, count: int) -> Callable[[Sequence[Any]], Any] 
     lines = [f"{_given(count)} = args"]
     operands, drawn = _operands(plan, text)
     lines += [f"before{i} = {name}.offset" for i, name in enumerate(drawn)]
-    asking = [f"n{i} = {text.name('ask', event.ask)}()" for i, event in enumerate(plan.events) if not isinstance(event, Effect)]
+    lines += [f"kept{i} = {text.name('keep', effect.keep)}()" for i, effect in enumerate(plan.effects)]
+    asking = [
+        f"{text.name('act', event.act)}()" if isinstance(event, Effect) else f"n{i} = {text.name('ask', event.ask)}()"
+        for i, event in enumerate(plan.events)
+    ]
+    lent = {buffer for _, buffer in plan.successors}  # which may be given the memory of old gradients
+    if lent:
+        text.names |= {"OldGradients": OldGradients, "successors": plan.successors, "new_bytes": program.new_bytes}
+        lines += ["old = OldGradients(successors, new_bytes)", "lent = old.storages"]
     for i, nbytes in enumerate(program.new_bytes):
-        free, size = text.name("free", free_list(nbytes)), text.name("size", nbytes)
-        lines += [
-            "try:", f"    p{i} = {free}.pop()", "except IndexError:", f"    p{i} = allocate({size})",
-            f"s{i} = new(Storage)", f"s{i}.ptr = p{i}", f"s{i}.nbytes = {size}", f"s{i}.free = {free}", f"s{i}.version = 0",
-            f"s{i}.owner = None",
-        ]  # fmt: skip
+        made = _storage(i, nbytes, text)
+        if i in lent:
+            made = [f"s{i} = lent.get({i})", f"if s{i} is None:", *(f"    {line}" for line in made), f"p{i} = s{i}.ptr"]
+        lines += made
     words = [f"{operands[i]}.ptr" for i in program.tensor_inputs] + [f"p{i}" for i in range(len(program.new_bytes))]
     for i in program.params:
         words += [f"{operands[i]}.real", f"{operands[i]}.imag"] if i in program.complex_params else [operands[i]]
     running = [*asking, f"run(({''.join(word + ', ' for word in words)}))"]
-    if drawn:
-        restored = [f"    {name}.offset = before{i}" for i, name in enumerate(drawn)]
-        lines += ["try:", *(f"    {line}" for line in running), "except BaseException:", *restored, "    raise"]
+    undone = [f"    kept{i}()" for i in reversed(range(len(plan.effects)))]
+    undone += [f"    {name}.offset = before{i}" for i, name in enumerate(drawn)]
+    if lent:
+        undone.append("    old.put_back()")
+    if undone:
+        lines += ["try:", *(f"    {line}" for line in running), "except BaseException:", *undone, "    raise"]
     else:
         lines += running
+    if lent:
+        lines.append("old.let_go()")
     written_to = dict(plan.updates)
     lines += [f"{operands[number]}.storage.version += 1" for number in written_to.values()]
 
@@ -201,6 +213,16 @@ def _launch(plan: Specialisation, count: int) -> Callable[[Sequence[Any]], Any] 
         lines.append(f"return unflatten(nest, ({''.join(x + ', ' for x in results)}))")
     text.lines = lines
     return text.function("launch(args)")
+
+
+def _storage(number: int, nbytes: int, text: _Text) -> list[str]:
+    """The lines that allocate a buffer: its address is p{number}, its storage s{number}."""
+    free, size = text.name("free", free_list(nbytes)), text.name("size", nbytes)
+    return [
+        "try:", f"    p{number} = {free}.pop()", "except IndexError:", f"    p{number} = allocate({size})",
+        f"s{number} = new(Storage)", f"s{number}.ptr = p{number}", f"s{number}.nbytes = {size}", f"s{number}.free = {free}",
+        f"s{number}.version = 0", f"s{number}.owner = None",
+    ]  # fmt: skip
 
 
 def _operands(plan: Specialisation, text: _Text) -> tuple[list[str], list[str]]:
