@@ -1,7 +1,8 @@
 """LLVM text to callable machine code.
 
 text -> object file (code generation only: kernels are written with explicit vectors, and the middle-end passes made
-them no faster but two to four times slower to compile) -> disk cache -> linked into the process by LLJIT.
+them no faster but two to four times slower to compile) -> disk cache -> put into the process as an image (`image.py`), or
+linked by LLJIT.
 
 Objects are cached under a hash of the text, the CPU, its features, the level of optimisation, LLVM's and llvmlite's
 versions and this module's format version; the text holds no addresses, so an entry serves every process on the machine.
@@ -21,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tensorsmith.targets.cpu.image import image_of, images_run_here, load
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
 if TYPE_CHECKING:
@@ -220,10 +222,26 @@ def _object(text: str, key: str, machine: Machine) -> tuple[bytes, bool]:
     return code, True
 
 
+def _link(code: bytes, entry: tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]) -> tuple[Any, list[int]]:
+    """What keeps the code alive, and the addresses of the names: by an image, or by JITLink where there can be none."""
+    _, names, symbols = entry
+    if images_run_here():
+        try:
+            image = image_of([code])
+            if image is not None and all(name in image.exports[0] for name in names):
+                base = load(image, dict(symbols))
+                return None, [base + image.exports[0][name] for name in names]
+        except ValueError as error:
+            raise CompilationError(f"cannot link {', '.join(names)}: {error}") from None
+        except LookupError:  # JITLink looks in more places, and says what is missing
+            pass
+    return _link_by_llvm(code, entry)
+
+
 _library_number = 0
 
 
-def _link(code: bytes, entry: tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]) -> tuple[Any, list[int]]:
+def _link_by_llvm(code: bytes, entry: tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]) -> tuple[Any, list[int]]:
     import llvmlite.binding as llvm
 
     global _library_number
