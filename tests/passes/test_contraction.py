@@ -35,7 +35,7 @@ def test_contractions(name):
     found, plan = compiled(), compiled.plans[0]
     np.testing.assert_allclose(found.tolist(), function().tolist(), rtol=1e-5, atol=1e-5)
     assert plan.report.fired["contraction"]["product and sum"] == count
-    assert any(step.name == "matmul" for step in plan.plan.steps) == bool(count)
+    assert any(step.name.startswith("matmul") for step in plan.plan.steps) == bool(count)
     assert plan.plan.memory.without_reuse <= 3000  # never the product of all pairs
 
 

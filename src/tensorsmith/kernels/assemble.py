@@ -12,7 +12,9 @@ from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType, bool_, compute_dtype, int64
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Node, Primitive, base_of
+from tensorsmith.kernels.epilogue import Body
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand, Store
+from tensorsmith.passes.epilogues import columns_of, kind_of
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.reductions import reduced
 from tensorsmith.passes.walk import Chain, Group, NeedsBuffer, apply_chain, root_domain, row_shape
@@ -254,6 +256,35 @@ def assemble_copy(fusion: Fusion, source: Node, group: Group, place: Strided) ->
         pairs=side_by_side(assembler, stores, writes),
     )
     return Kernel(spec, assembler.reads, writes, list(assembler.params))
+
+
+class EpilogueAssembler(Assembler):
+    """Emits what an anchor computes of its results: operand 0 stands for them."""
+
+    def __init__(self, fusion: Fusion, group: Group) -> None:
+        root = group.roots[0]
+        super().__init__(fusion, Group([root], domain=root.shape))
+        assert group.anchor is not None
+        self.anchor = group.anchor
+        self.result = self.emit(Kind.LOAD, self.anchor.dtype, index=0)
+        self.operands.append(Operand(self.anchor.dtype, fusion.place(root).strides))
+        self.reads.append(Read(self.anchor, 0))
+
+    def visit_new(self, node: Node, chain: Chain, row: bool) -> int:
+        return self.result if node is self.anchor else super().visit_new(node, chain, row)
+
+
+def assemble_epilogue(fusion: Fusion, group: Group) -> tuple[Body, list[Read]]:
+    """What an anchor computes of its results before it stores them, and the operands beside the results."""
+    assert group.anchor is not None
+    root = group.roots[0]
+    assembler = EpilogueAssembler(fusion, group)
+    value, _ = assembler.root(root)
+    place, columns = fusion.place(root), columns_of(group.anchor)
+    kinds = [kind_of(Strided(root.shape, o.strides), place, columns) for o in assembler.operands[1:]]
+    known = tuple(kind for kind in kinds if kind is not None)
+    assert len(known) == len(kinds), "an operand that does not lie beside the results"
+    return Body(tuple(assembler.body), value, known), assembler.reads[1:]
 
 
 def assemble_fill(root: Node, place: Strided, value: float) -> Kernel:

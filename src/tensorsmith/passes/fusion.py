@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, touches_complex
+from tensorsmith.passes.epilogues import absorbed
 from tensorsmith.passes.walk import (
     LARGEST_BODY,
     Group,
@@ -170,7 +171,7 @@ class Fusion:
         return [self.locate(node) for node in self.graph.outputs]
 
     def epilogue(self, product: Node) -> Node:
-        """Fold `+ bias` and a relu behind a matmul or a convolution into it; the node that it then writes."""
+        """Fold `+ bias` and a relu behind a matmul or a convolution, or all that a matmul absorbs; the node it then writes."""
         group = Group([product], anchor=product)
         root = product
         if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
@@ -181,6 +182,10 @@ class Fusion:
         if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
             if follower.attrs["fn"] is Fn.RELU and product.dtype.is_floating_point and not product.dtype.is_half:
                 group.activation, root = Fn.RELU, follower
+        more = absorbed(self, product) if product.op is Primitive.MATMUL else None
+        if more is not None and more.root is not root and root in {product, *more.nodes}:
+            group.bias, group.activation, group.absorbed, root = None, None, more.nodes, more.root
+            self.materialised.update(more.small)
         group.roots = [root]
         self.epilogues[root] = group
         return root
@@ -282,7 +287,7 @@ class Fusion:
 
         Everything it reads has to be strides over a buffer; what PAD and CONCAT copy is computed on the way.
         """
-        group = Group([root], anchor=given.anchor, bias=given.bias, activation=given.activation)
+        group = Group([root], anchor=given.anchor, bias=given.bias, activation=given.activation, absorbed=given.absorbed)
         anchor = group.anchor
         assert anchor is not None
         inlined = inlined_inputs(anchor)
@@ -292,7 +297,10 @@ class Fusion:
             group.leaves |= part.leaves
             group.visited |= part.visited
             met |= seen
-        for operand in (*anchor.inputs[len(inlined) :], *([group.bias] if group.bias is not None else [])):
+        beside = [group.bias] if group.bias is not None else []
+        beside += [each for node in group.absorbed for each in node.inputs if self.is_beside(each, group)]
+        group.visited |= group.absorbed
+        for operand in (*anchor.inputs[len(inlined) :], *beside):
             if touches_complex(anchor) and of_numbers(base_of(operand)):
                 continue
             group.leaves.add(self.locate(operand)[0])
@@ -300,6 +308,11 @@ class Fusion:
                 met.add(operand)
                 operand = operand.inputs[0]
         return group, met
+
+    def is_beside(self, operand: Node, group: Group) -> bool:
+        """Whether an operand of what an anchor absorbs is another value in memory."""
+        base = base_of(operand)
+        return operand not in group.absorbed and base is not group.anchor and not of_numbers(base)
 
     def part(self, root: Node, number: int, operand: Node) -> tuple[Group, set[Node]]:
         """What an anchor computes of an operand that it copies, and the nodes that were met on the way."""

@@ -59,6 +59,7 @@ class Group:
     anchor: Node | None = None
     bias: Node | None = None  # of a matmul: the node added to every row
     activation: Fn | None = None  # of a matmul: applied last
+    absorbed: frozenset[Node] = frozenset()  # of an anchor: what it computes of its results (`passes/epilogues.py`)
     leaves: set[Node] = field(default_factory=set)
     accesses: list[tuple[Node, Chain, bool]] = field(default_factory=list)  # how leaves are read; inside a reduction?
     visited: set[Node] = field(default_factory=set)
@@ -66,8 +67,8 @@ class Group:
     def copy(self) -> Group:
         """The same kernel, to be joined with others (which adds to roots, leaves and visited)."""
         return Group(
-            self.roots.copy(), self.domain, self.reduce_axes, self.anchor, self.bias, self.activation, self.leaves.copy(),
-            self.accesses, self.visited.copy(),
+            self.roots.copy(), self.domain, self.reduce_axes, self.anchor, self.bias, self.activation, self.absorbed,
+            self.leaves.copy(), self.accesses, self.visited.copy(),
         )  # fmt: skip
 
 

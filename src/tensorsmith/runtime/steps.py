@@ -19,13 +19,15 @@ from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ir.recurrent import states_of
-from tensorsmith.kernels.assemble import Kernel, assemble, assemble_copy, assemble_fill
+from tensorsmith.kernels.assemble import Kernel, Read, assemble, assemble_copy, assemble_epilogue, assemble_fill
+from tensorsmith.kernels.epilogue import EXTRAS
 from tensorsmith.kernels.errors import FIRST_POINT, ZERO_DIVISION
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.kernels.spec_order import RankSpec, SearchSpec
 from tensorsmith.kernels.spec_scan import ScanSpec
 from tensorsmith.passes.convolutions import is_depthwise, is_weight_gradient
+from tensorsmith.passes.epilogues import results_place
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
@@ -140,14 +142,16 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
         raise NeedsBuffer(anchor.inputs[1])
     if root.dtype.itemsize < 4 and root.dtype.kind == "f" and not (a.strides[1] == 1 or a.strides[2] == 1):
         raise NeedsBuffer(anchor.inputs[0])
-    c = views.reshape(fusion.place(root), (batch, M, N))
+    results = results_place(fusion, anchor, root) if group.absorbed else fusion.place(root)
+    c = None if results is None else views.reshape(results, (batch, M, N))
     if c is None or (c.strides[2] != 1 and N > 1):
         raise NeedsBuffer(root)  # written contiguously, and copied from there
     names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
     from tensorsmith.targets.cpu.gemm import plan_matmul
 
+    body, beside = assemble_epilogue(fusion, group) if group.absorbed else (None, [])
     kernel = plan_matmul(
-        anchor.dtype, batch, M, N, K, a.strides, b.strides, c.strides, epilogue="_".join(names) or None
+        anchor.dtype, batch, M, N, K, a.strides, b.strides, c.strides, epilogue=body or "_".join(names) or None
     )
     size = anchor.dtype.itemsize
     where: dict[str, tuple[Node | None, int]] = {
@@ -159,8 +163,11 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
     if group.bias is not None:
         node, seen = fusion.locate(group.bias)
         where["bias"] = (node, seen.offset * size)
+    if body is not None:
+        where |= extra_words(where["C"], beside)
+        names.append(absorbed_name(group))
     words = [where[name] for name in kernel.launch_order]
-    bytes_moved = size * batch * (M * K + K * N + M * N)
+    bytes_moved = size * (batch * (M * K + K * N + M * N) + sum(read.node.numel for read in beside))
     long = kernel.flops > 1 << 22
     recipe = Recipe(
         kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL if long else 0
@@ -172,6 +179,17 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
         )
 
     return [Request(words, step, kernel.workspace_bytes)]
+
+
+def extra_words(results: tuple[Node | None, int], beside: Sequence[Read]) -> dict[str, tuple[Node | None, int]]:
+    """The launch words of an epilogue's body: the results again, and the operands beside them."""
+    places = [(read.node, read.offset * read.node.dtype.itemsize) for read in beside]
+    return dict(zip(EXTRAS, [results, *places, *[results] * len(EXTRAS)]))
+
+
+def absorbed_name(group: Group) -> str:
+    """The last function that a product computes of its results."""
+    return str(group.roots[0].attrs["fn"].name.lower())
 
 
 def _conv(fusion: Fusion, group: Group) -> list[Request]:

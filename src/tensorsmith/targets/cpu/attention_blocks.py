@@ -61,7 +61,7 @@ def product_function(pieces: Kernels) -> Function:
             with f.if_(f.compare("sgt", number, 0)):
                 f.do(
                     f"call void {address}(ptr {a}, ptr {b}, ptr {f.offset(c, across)}, i64 %K, i64 {times}, i64 %a_row, "
-                    f"i64 %a_k, i64 {panel * size}, i64 %c_row, i64 {width}, ptr null, i64 %flags)"
+                    f"i64 %a_k, i64 {panel * size}, i64 %c_row, i64 {width}, ptr null, i64 %flags, ptr null, i64 0)"
                 )
     return f
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -59,6 +60,14 @@ def lane_count(structure: Structure, machine: Machine) -> int:
     return max(machine.vector_bytes // widest, 2)
 
 
+class HasBody(Protocol):
+    """What has straight-line instructions: the structure of a kernel, or an epilogue."""
+
+    @property
+    def body(self) -> tuple[Instr, ...]:
+        """The instructions."""
+
+
 class Values:
     """The values of body instructions at one vector of points, computed on demand and remembered.
 
@@ -67,7 +76,7 @@ class Values:
 
     def __init__(
         self,
-        structure: Structure,
+        structure: HasBody,
         context: Context,
         load: Callable[[int], str],
         coordinate: Callable[[int], str],

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tensorsmith.core.dtypes import DType
+from tensorsmith.kernels.epilogue import EXTRAS, Body
 from tensorsmith.targets.cpu import gemm_dot, gemm_epilogue, gemm_stream
 from tensorsmith.targets.cpu.build import format_lines
 from tensorsmith.targets.cpu.gemm_blocks import BUSY, MOST_WORKSPACES, PACKED, WORDS
@@ -58,7 +59,8 @@ class MatmulKernel:
     """A planned multiplication, ready for a recipe.
 
     function_address, chunks, constants: as a Recipe takes them; `chunks` is 0 where C has no elements
-    launch_order: names of the launch words: A, B, C (or B, A, C), then bias and workspace where the kernel takes them
+    launch_order: names of the launch words: A, B, C (or B, A, C), then bias and workspace where the kernel takes them;
+        of a body then C again and its operands, the last of them as often as it takes to be EXTRAS
     workspace_bytes: size of the temporary whose address is the workspace word (0 without one); alignment 64
     flops: 2 * batch * M * N * K
     leading: how many of the chunks, the first ones, others wait for; those may run in any order after them
@@ -117,7 +119,7 @@ def plan_matmul(
     a_strides: Sequence[int],
     b_strides: Sequence[int],
     c_strides: Sequence[int],
-    epilogue: str | None = None,
+    epilogue: str | Body | None = None,
     accumulate: bool = False,
     machine: Machine | None = None,
 ) -> MatmulKernel:
@@ -129,7 +131,7 @@ def plan_matmul(
         a_strides, b_strides, c_strides: (batch, row, column) in elements; 0 broadcasts over the batch.
             B needs unit stride along its rows or its columns, C along its rows; A may have any strides, except that
             the half types need a unit stride in A too.
-        epilogue: None, "bias", "relu", "bias_relu".
+        epilogue: None, "bias", "relu", "bias_relu", or a body on results and operands in memory (`gemm_epilogue`).
         accumulate: add to what C holds (before the function).
 
     Raises:
@@ -137,7 +139,8 @@ def plan_matmul(
     """
     if dtype.kind not in "fiu":
         raise NotImplementedError(f"matrix multiplication of {dtype.name} is not implemented on the CPU")
-    has_bias, function = gemm_epilogue.parse(epilogue)
+    has_bias, function = (False, epilogue) if isinstance(epilogue, Body) else gemm_epilogue.parse(epilogue)
+    has_body = isinstance(function, Body)
     p = _canonical(batch, M, N, K, tuple(a_strides), tuple(b_strides), tuple(c_strides))
     pieces = kernels(dtype, machine or default_machine())
     if c_strides[2] != 1 and N > 1:
@@ -148,12 +151,14 @@ def plan_matmul(
         raise NotImplementedError(
             f"matrix multiplication of {dtype.name} needs a unit stride in A, got strides {tuple(a_strides)}"
         )
+    if has_body and pieces.converts:
+        raise NotImplementedError(f"matrix multiplication of {dtype.name} has no epilogue but bias and relu")
     if batch == 0 or M == 0 or N == 0:
-        entry = pieces.blocks().addresses[entry_name(has_bias, False)]
-        order = ("A", "B", "C", "bias") if has_bias else ("A", "B", "C")
+        entry = pieces.blocks().addresses[entry_name(has_bias, False, has_body)]
+        order = (*"ABC", *(("bias",) if has_bias else ()), *_extras(function))
         return MatmulKernel(entry, 0, (0,) * len(WORDS), order, 0, 0, "blocks", (pieces.blocks(),))
     operands = ("A", "B", "C")
-    if p.N == 1 and M > _FEW_ROWS and not has_bias and p.c_row == 1 and 1 in (p.a_row, p.a_k):
+    if p.N == 1 and M > _FEW_ROWS and not (has_bias or has_body) and p.c_row == 1 and 1 in (p.a_row, p.a_k):
         # A column of results is a row of the transposed problem, which reads A in vectors.
         # Its only row may have any stride: half types, which are packed from vectors, need a unit stride somewhere.
         row = 1 if pieces.converts and p.b_k != 1 else K
@@ -176,7 +181,7 @@ def _plan_rows(
     method: str,
     operands: tuple[str, ...],
     has_bias: bool,
-    function: str,
+    function: str | Body,
     accumulate: bool,
 ) -> MatmulKernel:
     """A kernel of few rows: chunks are batches and ranges of columns."""
@@ -209,10 +214,10 @@ def _plan_rows(
         "c_batch": p.c_batch * size, "c_row": p.c_row * size, "accumulate": int(accumulate),
     }  # fmt: skip
     return MatmulKernel(
-        function_address=piece.addresses[entry_name(has_bias, False)],
+        function_address=piece.addresses[entry_name(has_bias, False, isinstance(function, Body))],
         chunks=_ceil(units, units_per_chunk),
         constants=tuple(words[name] for name in names),
-        launch_order=operands + (("bias",) if has_bias else ()),
+        launch_order=(*operands, *(("bias",) if has_bias else ()), *_extras(function)),
         workspace_bytes=0,
         flops=p.flops,
         method=method,
@@ -251,7 +256,7 @@ def _up(a: int, b: int) -> int:
 
 
 def _plan_blocks(
-    pieces: Kernels, p: _Problem, operands: tuple[str, ...], has_bias: bool, function: str, accumulate: bool
+    pieces: Kernels, p: _Problem, operands: tuple[str, ...], has_bias: bool, function: str | Body, accumulate: bool
 ) -> MatmulKernel:
     """The general kernel: partition, blocking, packing and tiles."""
     stored, computed, panel = pieces.storage_size, pieces.compute_size, pieces.panel
@@ -333,10 +338,12 @@ def _plan_blocks(
         "workspace_stride": workspace_stride, "accumulate": int(accumulate),
         **{name: _address(tile_pieces.get(name)) for name in ("big_wide", "small_wide", "big_narrow", "small_narrow")},
     }  # fmt: skip
-    order = operands + (("bias",) if has_bias else ()) + (("workspace",) if workspace_bytes else ())
+    order = (
+        *operands, *(("bias",) if has_bias else ()), *(("workspace",) if workspace_bytes else ()), *_extras(function)
+    )  # fmt: skip
     used = (blocks_piece, pack_piece, left_piece, *tile_pieces.values())
     return MatmulKernel(
-        function_address=blocks_piece.addresses[entry_name(has_bias, bool(workspace_bytes))],
+        function_address=blocks_piece.addresses[entry_name(has_bias, bool(workspace_bytes), isinstance(function, Body))],
         chunks=shares + chunks,
         constants=tuple(words[name] for name in WORDS),
         launch_order=order,
@@ -346,6 +353,11 @@ def _plan_blocks(
         pieces=tuple(piece for piece in used if piece is not None),
         leading=shares,
     )
+
+
+def _extras(function: str | Body) -> tuple[str, ...]:
+    """The launch words of a body: always as many, so that one entry serves all."""
+    return EXTRAS if isinstance(function, Body) else ()
 
 
 def _address(piece: Piece | None) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from tensorsmith.kernels.epilogue import EXTRAS
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_tile import ACCUMULATE, AHEAD, FINISH, PANEL_VECTORS
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
@@ -41,39 +42,43 @@ WORDS = (
     PACKED, BUSY,
 )  # fmt: skip
 
-_LAUNCH = ("A", "B", "C", "bias", "workspace")
+_LAUNCH = ("A", "B", "C", "bias", "workspace", "extras")
 
 
-def entry_name(bias: bool, workspace: bool) -> str:
-    """Symbol of the entry whose launch words are A, B, C and those named."""
-    return "matmul" + ("_bias" if bias else "") + ("_workspace" if workspace else "")
+def entry_name(bias: bool, workspace: bool, extras: bool = False) -> str:
+    """Symbol of the entry whose launch words are A, B, C and those named; extras are the last ones."""
+    return "matmul" + ("_bias" if bias else "") + ("_workspace" if workspace else "") + ("_extras" if extras else "")
 
 
 def entry_function(name: str, target: str, launch: Sequence[str], given: Collection[str]) -> Function:
     """An entry of the kernel ABI that unpacks its launch words and calls `target`.
 
-    launch: the addresses that the target takes, in order; given: those that the launch words hold, the others are null
+    launch: the addresses that the target takes, in order; given: those that the launch words hold, the others are null;
+    "extras" stands for a table of addresses (`gemm_epilogue.EXTRAS`), the last of the launch words
     """
     f = Function(name, [("ptr", "args"), ("i32", "chunk"), ("i32", "chunks"), ("i32", "worker")])
-    words = [each for each in launch if each in given]
+    words = [each for each in launch if each in given and each != "extras"]
     loaded = {each: f.load("ptr", f.offset("%args", 8 * i), 8) for i, each in enumerate(words)}
+    extras = len(EXTRAS) if "extras" in given else 0
+    if extras:
+        loaded["extras"] = f.offset("%args", 8 * len(words))
     pointers = ", ".join(f"ptr {loaded.get(each, 'null')}" for each in launch)
-    constants = f.offset("%args", 8 * (len(words) + 1))
+    constants = f.offset("%args", 8 * (len(words) + extras + 1))
     chunk = f.value("zext i32 %chunk to i64")
     f.do(f"call void @{target}({pointers}, ptr {constants}, i64 {chunk})")
     return f
 
 
 def entry_functions(target: str, workspace: bool) -> list[Function]:
-    """The entries of `target` with and without a bias, and with and without a workspace where it may need one."""
-    spaces = (False, True) if workspace else (False,)
+    """The entries of `target` with and without a bias, or with extras, each without and with a workspace if it may need one."""
     return [
         entry_function(
-            entry_name(bias, space), target, _LAUNCH, [*"ABC", *["bias"] * bias, *["workspace"] * space]
+            entry_name(bias, space, extras), target, _LAUNCH,
+            [*"ABC", *["bias"] * bias, *["workspace"] * space, *["extras"] * extras],
         )
-        for bias in (False, True)
-        for space in spaces
-    ]
+        for bias, extras in ((False, False), (True, False), (False, True))
+        for space in ((False, True) if workspace else (False,))
+    ]  # fmt: skip
 
 
 DRIVER_ARGUMENTS = (*(("ptr", name) for name in _LAUNCH), ("ptr", "words"), ("i64", "chunk"))
@@ -215,13 +220,14 @@ def blocks_function(vectors: Vectors) -> Function:
                             packed = f.value(f"or i1 {packs}, {ragged}")
                         b = f.select(packed, "ptr", slot, f.offset(source, f.mul(p.index, w["b_column"])))
                         b_row = f.select(packed, "i64", panel * computed, w["b_k"])
-                        c = f.offset(c_rows, f.mul(column, stored))
-                        bias = f.select(with_bias, "ptr", f.offset("%bias", f.mul(column, stored)), "null")
+                        along = f.mul(column, stored)
+                        c = f.offset(c_rows, along)
+                        bias = f.select(with_bias, "ptr", f.offset("%bias", along), "null")
                         wide = f.compare("sgt", width, vectors.lanes)
 
                         def call(
                             count: Value, function: str, a: str, c: str, *rest: Value,
-                            b: str = b, width: Value = width,
+                            b: str = b, width: Value = width, along: Value = along,
                         ) -> None:  # fmt: skip
                             a_row, b_row, depth, bias, flags = rest
                             address = f.value(f"inttoptr i64 {function} to ptr")
@@ -229,7 +235,7 @@ def blocks_function(vectors: Vectors) -> Function:
                                 f.do(
                                     f"call void {address}(ptr {a}, ptr {b}, ptr {c}, i64 {depth}, i64 {count}, "
                                     f"i64 {a_row}, i64 {w['a_k']}, i64 {b_row}, i64 {w['c_row']}, i64 {width}, "
-                                    f"ptr {bias}, i64 {flags})"
+                                    f"ptr {bias}, i64 {flags}, ptr %extras, i64 {along})"
                                 )
 
                         rest = (a_row, b_row, depth, bias, flags)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensorsmith.kernels.epilogue import Body
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_blocks import DRIVER_ARGUMENTS, read_words
-from tensorsmith.targets.cpu.gemm_epilogue import apply
+from tensorsmith.targets.cpu.gemm_epilogue import Extras, apply
 from tensorsmith.targets.cpu.gemm_tile import Rows
 from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
 
@@ -49,7 +50,7 @@ class _Tile:
     """Emits the multiplication of some rows with a range of columns."""
 
     def __init__(
-        self, f: Function, vectors: Vectors, rows: int, shape: tuple[int, int], w: dict[str, str], function: str,
+        self, f: Function, vectors: Vectors, rows: int, shape: tuple[int, int], w: dict[str, str], function: str | Body,
         prefetch: bool,
     ) -> None:  # fmt: skip
         self.f, self.vectors, self.rows, self.words = f, vectors, rows, w
@@ -103,7 +104,7 @@ class _Tile:
             )
         )
         along = f.mul(column, size)
-        self._finish(count, sums, f.offset(c0, along), f.offset("%bias", along))
+        self._finish(count, sums, f.offset(c0, along), f.offset("%bias", along), along)
 
     def _run(
         self, count: int, low: Value, high: Value, each: int, sums: list[Value], pointers: list[Value], split: int
@@ -138,11 +139,12 @@ class _Tile:
             for j in range(count)
         ]
 
-    def _finish(self, count: int, sums: list[Value], c: str, bias: str) -> None:
+    def _finish(self, count: int, sums: list[Value], c: str, bias: str, along: Value) -> None:
         """Add up the lanes, apply the epilogue and store `count` results of every row."""
         f, vectors, lanes = self.f, self.vectors, self.vectors.lanes
         reduced = vectors.sum_lanes(f, sums)
         some = vectors.mask(f, count)
+        extras = Extras(f, vectors, self.function, along) if isinstance(self.function, Body) else None
         c_bases = self.c_rows.bases(c)
         kinds = [vectors.type]
         start = f.choose(self.has_bias, kinds, lambda: [vectors.load(f, bias, some)], lambda: [vectors.zero])[0]
@@ -159,11 +161,12 @@ class _Tile:
                 return [row]
 
             row = f.choose(self.accumulate, kinds, added, alone)[0]
-            vectors.store(f, apply(f, vectors, self.function, [row])[0], address, some)
+            done = apply(f, vectors, self.function, [row]) if extras is None else extras.apply([(row, address, 0, some)])
+            vectors.store(f, done[0], address, some)
         f.note("C[rows, columns] = sums over the lanes")
 
 
-def dot_function(vectors: Vectors, rows: int, more: bool, function: str = "", prefetch: bool = False) -> Function:
+def dot_function(vectors: Vectors, rows: int, more: bool, function: str | Body = "", prefetch: bool = False) -> Function:
     """The whole multiplication, called `dot`: tiles of `rows` rows and, with `more`, of rows + 1; words are WORDS.
 
     prefetch: for a B that does not fit the caches (it costs some time where B does fit).

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tensorsmith.core.dtypes import DType
+from tensorsmith.kernels.epilogue import Body
 from tensorsmith.targets.cpu import gemm_amx
 from tensorsmith.targets.cpu.build import Function
 from tensorsmith.targets.cpu.compiler import compile_functions
@@ -50,7 +51,7 @@ class Kernels:
         self._pieces: dict[tuple, Piece] = {}
 
     def _vectors(self) -> Vectors:
-        return (PairVectors if self.tiles else Vectors)(self.dtype, self.machine.name)
+        return (PairVectors if self.tiles else Vectors)(self.dtype, self.machine.name, machine=self.machine)
 
     def _piece(
         self, key: tuple, write: Callable[[Vectors], list[Function]], vectors: Vectors | None = None
@@ -68,9 +69,10 @@ class Kernels:
             found = self._pieces.setdefault(key, Piece(text, tuple(functions), addresses))
         return found
 
-    def tile(self, rows: int, columns: int, function: str, left: str = STRIDED) -> Piece:
+    def tile(self, rows: int, columns: int, function: str | Body, left: str = STRIDED) -> Piece:
         """The register tile of `rows` rows and `columns` vectors with an epilogue function ('' for none)."""
         if self.tiles:
+            assert isinstance(function, str)
             return self._piece(
                 ("tile", rows, columns, function),
                 lambda v: [gemm_amx.tile_function(v, rows, columns, function)],
@@ -93,15 +95,15 @@ class Kernels:
         """The blocked loops and their entries."""
         return self._piece(("blocks",), lambda v: [blocks_function(v), *entry_functions("blocks", True)])
 
-    def dot(self, rows: int, more: bool, function: str, prefetch: bool) -> Piece:
+    def dot(self, rows: int, more: bool, function: str | Body, prefetch: bool) -> Piece:
         """Rows, in tiles of `rows` and perhaps rows + 1, times a transposed B, with its entries."""
         return self._piece(
             ("dot", rows, more, function, prefetch),
             lambda v: [dot_function(v, rows, more, function, prefetch), *entry_functions("dot", False)],
-            Vectors(self.dtype, self.machine.name),
+            Vectors(self.dtype, self.machine.name, machine=self.machine),
         )
 
-    def stream(self, rows: int, function: str, prefetch: bool) -> Piece:
+    def stream(self, rows: int, function: str | Body, prefetch: bool) -> Piece:
         """Few rows times a large row-major B, with its entries."""
         return self._piece(
             ("stream", rows, function, prefetch),

@@ -8,11 +8,12 @@ C = function(C)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from tensorsmith.kernels.epilogue import Body
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_blocks import DRIVER_ARGUMENTS, read_words
-from tensorsmith.targets.cpu.gemm_epilogue import apply
+from tensorsmith.targets.cpu.gemm_epilogue import Extras, apply
 from tensorsmith.targets.cpu.gemm_tile import Rows
 from tensorsmith.targets.cpu.gemm_vectors import Mask, Vectors
 
@@ -27,7 +28,7 @@ _SHAPES = {1: (8, 2), 2: (8, 2), 3: (8, 1), 4: (8, 1), 5: (16, 1), 6: (16, 1), 7
            **{rows: (16, 1) for rows in range(9, 17)}}  # fmt: skip
 
 
-def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: bool = False) -> Function:
+def stream_function(vectors: Vectors, rows: int, function: str | Body = "", prefetch: bool = False) -> Function:
     """The whole multiplication for `rows` (1 to 16) rows, called `stream`; words are WORDS, strides in bytes.
 
     prefetch: ask for the next block of B ahead of time, for a B that does not fit the caches.
@@ -149,8 +150,13 @@ def stream_function(vectors: Vectors, rows: int, function: str = "", prefetch: b
 
             def end(column: Value, address: str, mask: Mask | None) -> None:
                 value = vectors.load(f, address, mask)
-                vectors.store(f, apply(f, vectors, function, [value])[0], address, mask)
+                if extras is None:
+                    done: Sequence[Value] = apply(f, vectors, function, [value])
+                else:
+                    done = extras.apply([(value, address, f.mul(column, size), mask)])
+                vectors.store(f, done[0], address, mask)
 
-            with f.nested(f"C = {function}(C)"):
+            extras = Extras(f, vectors, function, along) if isinstance(function, Body) else None
+            with f.nested(f"C = {function if extras is None else 'body'}(C)"):
                 rows_of_c(end)
     return f

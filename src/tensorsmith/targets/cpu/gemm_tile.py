@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensorsmith.kernels.epilogue import Body
 from tensorsmith.targets.cpu.build import Function, Value
-from tensorsmith.targets.cpu.gemm_epilogue import apply
+from tensorsmith.targets.cpu.gemm_epilogue import Extras, apply
 from tensorsmith.targets.cpu.gemm_vectors import Vectors
 from tensorsmith.targets.cpu.machine import Machine
 
@@ -34,6 +35,8 @@ ARGUMENTS = (
     ("i64", "width"),
     ("ptr", "bias"),
     ("i64", "flags"),
+    ("ptr", "extras"),
+    ("i64", "column"),
 )
 _UNROLL = 4  # steps of k taken together where A's elements lie at constant distances
 STRIDED, CONSECUTIVE, PACKED = "strided", "consecutive", "packed"  # how a tile's rows of A lie
@@ -86,7 +89,7 @@ def tile_name(rows: int, columns: int) -> str:
 
 
 def tile_function(
-    vectors: Vectors, rows: int, columns: int, function: str = "", left: str = STRIDED
+    vectors: Vectors, rows: int, columns: int, function: str | Body = "", left: str = STRIDED
 ) -> Function:
     """The kernel for `rows` rows and `columns` (1 or 2) vectors of columns, with an epilogue function.
 
@@ -94,7 +97,8 @@ def tile_function(
     its tile, and tiles follow each other; `a_row` is then the bytes of a row, K times the element size.
 
     The tile's arguments are ARGUMENTS: addresses of A's first row, of B's panel and of C; extents; byte strides; valid
-    columns; the bias or null; flags ACCUMULATE, FINISH and AHEAD. A and B hold the compute type, C and bias the storage type.
+    columns; the bias or null; flags ACCUMULATE, FINISH and AHEAD; for a body the table of its operands and how many bytes of
+    C's row lie before the panel. A and B hold the compute type, C and bias the storage type.
     """
     f = Function(tile_name(rows, columns), ARGUMENTS, attributes="noinline")
     packed, size = left == PACKED, vectors.compute_size
@@ -121,6 +125,7 @@ def tile_function(
     # Without AHEAD, lines of the panel in use are asked for: they are there.
     ahead = f.compare("ne", f.value(f"and i64 %flags, {AHEAD}"), 0)
     coming = f.select(ahead, "ptr", f.offset("%B", f.mul("%K", "%b_row")), "%B")
+    extras = Extras(f, vectors, function, "%column") if isinstance(function, Body) else None
     with f.loop(0, "%count", 1, [("ptr", "%A"), ("ptr", "%C"), ("ptr", coming)], do_while=True, name="tile") as tiles:
         c_bases = c_rows.bases(tiles.carried[1])
         for r in range(rows):
@@ -189,15 +194,18 @@ def tile_function(
         sums: list[Value] = list(f.choose(accumulate, kinds, added, lambda: ends))  # noqa: B023
         if function:
             done = list(sums)
-            sums = list(
-                f.choose(
-                    finish,
-                    kinds,
-                    lambda: apply(f, vectors, function, done),
-                    lambda: done,  # noqa: B023
-                )
-            )
-            f.note(f"sums = {function}(sums)")
+
+            def finished(done: list[Value] = done, c_bases: list[str] = c_bases) -> Sequence[Value]:
+                if extras is None:
+                    return apply(f, vectors, function, done)
+                cells = [(r, j, j * stored_vector) for r in range(rows) for j in range(columns)]
+                return extras.apply([
+                    (done[r * columns + j], c_rows.at(c_bases, r, along), along, tail if edge(j) else None)
+                    for r, j, along in cells
+                ])  # fmt: skip
+
+            sums = list(f.choose(finish, kinds, finished, lambda: done))  # noqa: B023
+            f.note(f"sums = {function if extras is None else 'body'}(sums)")
 
         def write(masked: bool, sums: list[Value] = sums, c_bases: list[str] = c_bases) -> None:
             for r in range(rows):

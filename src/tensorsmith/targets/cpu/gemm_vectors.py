@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tensorsmith.core.dtypes import DType, bfloat16, float16, float64
 from tensorsmith.targets.cpu.build import Function, Value
+from tensorsmith.targets.cpu.machine import Machine
 
 _VECTOR_BYTES = {"avx512": 64, "avx2": 32, "generic": 16}
 _MAX_LANES = 16
@@ -42,6 +43,7 @@ class Vectors:
     dtype: DType
     isa: str
     declarations: set[str] = field(default_factory=set)
+    machine: Machine | None = None  # for the bodies of epilogues
     depth: ClassVar[int] = 1  # elements of k in a lane of packed operands
 
     def __post_init__(self) -> None:
