@@ -77,6 +77,40 @@ def test_live_temporaries_never_overlap(reuse):
     assert reuse or arena.peak == arena.total == arena.bound
 
 
+def test_what_nobody_touches_lies_behind_all_that_is_alive():
+    random = np.random.default_rng(1)
+    arena, live, everything = Arena(), [], []
+    for step in range(300):
+        if live and random.random() < 0.48:
+            arena.give(live.pop(random.integers(len(live))), step)
+        else:
+            live.append(arena.take(int(random.integers(1, 5000)), step))
+            everything.append(live[-1])
+        if random.random() < 0.2:
+            everything.append(arena.take(int(random.integers(1, 3000)), step, int(random.integers(1, 90000))))
+            arena.give(everything[-1], step)
+    arena.solve(300)
+    for i, a in enumerate(everything):
+        assert a.offset % 64 == 0 and a.offset + a.size <= arena.peak and a.end <= arena.extent
+        for b in everything[:i]:
+            if a.first <= b.last and b.first <= a.last:
+                assert a.end <= b.offset or b.end <= a.offset
+    assert arena.bound <= arena.peak <= 1.2 * arena.bound < arena.extent
+
+
+def test_scratch_space_of_workers_that_do_not_exist_is_no_memory():
+    def convolved(x, w):
+        return ts.nn.functional.conv2d(ts.nn.functional.conv2d(x, w, padding=1), w, padding=1)
+
+    compiled = ts.compile(convolved)
+    x, w = ts.randn(2, 64, 56, 56), ts.randn(64, 64, 3, 3)
+    result = compiled(x, w)
+    plan = compiled.plans[0].plan
+    assert any("winograd" in step.name for step in plan.steps)
+    assert plan.memory.temporaries < plan.workspace_bytes / 2
+    assert ts.allclose(result, convolved(x, w), rtol=1e-4, atol=1e-3)
+
+
 def test_the_largest_are_placed_first_where_that_needs_less():
     arena = Arena()
     small, large = arena.take(1000, 0), arena.take(4000, 0)

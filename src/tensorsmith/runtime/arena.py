@@ -3,6 +3,9 @@
 A plan takes and gives back parts while its steps are listed; `solve` then gives every part an address. First-fit in the order
 of the steps is tried first; where it leaves more than the bound, the largest parts are placed before the others. The bound is
 what is alive at the fullest step: no placement needs less.
+
+Scratch space that each worker has a share of is made for more workers than there are. What nobody touches costs addresses,
+not memory: such a part may lie behind all others that are alive at its step, and reach beyond the peak.
 """
 
 from __future__ import annotations
@@ -15,12 +18,18 @@ MOST_SORTED = 4096  # parts up to which the second way is tried
 
 @dataclass
 class Part:
-    """Bytes that are needed from step `first` to step `last`, both inclusive."""
+    """Bytes that are needed from step `first` to step `last`, both inclusive; `untouched` ones follow, for one step."""
 
     size: int
     first: int
     last: int = -1
     offset: int = -1
+    untouched: int = 0
+
+    @property
+    def end(self) -> int:
+        """Where it ends, once it has been placed."""
+        return self.offset + self.size + self.untouched
 
 
 class Arena:
@@ -29,12 +38,13 @@ class Arena:
     def __init__(self, reuse: bool = True) -> None:
         self.parts: list[Part] = []
         self.reuse = reuse
-        self.peak = 0
+        self.peak = 0  # bytes that are touched
+        self.extent = 0  # addresses
         self.bound = 0
 
-    def take(self, nbytes: int, step: int) -> Part:
+    def take(self, nbytes: int, step: int, untouched: int = 0) -> Part:
         """A part from a step on, with a gap behind it, so that whole vectors may be read at the end."""
-        part = Part(max((nbytes + ALIGN - 1) & -ALIGN, ALIGN) + ALIGN, step)
+        part = Part(max((nbytes + ALIGN - 1) & -ALIGN, ALIGN) + ALIGN, step, untouched=(untouched + ALIGN - 1) & -ALIGN)
         self.parts.append(part)
         return part
 
@@ -48,7 +58,7 @@ class Arena:
         return sum(part.size for part in self.parts)
 
     def solve(self, steps: int) -> None:
-        """Place all parts; `peak` is the size of the block."""
+        """Place all parts; `extent` is the size of the block."""
         for part in self.parts:
             if part.last < 0 or not self.reuse:
                 part.last = steps
@@ -60,44 +70,61 @@ class Arena:
         for difference in change:
             alive += difference
             self.bound = max(self.bound, alive)
-        self.peak = self._first_fit()
-        if self.peak > self.bound and len(self.parts) <= MOST_SORTED:
-            before = [part.offset for part in self.parts]
-            peak = self._largest_first()
+        lasting = [part for part in self.parts if not part.untouched]
+        self.peak = self._first_fit(lasting)
+        if self.peak > self.bound and len(lasting) <= MOST_SORTED:
+            before = [part.offset for part in lasting]
+            peak = self._largest_first(lasting)
             if peak < self.peak:
                 self.peak = peak
             else:
-                for part, offset in zip(self.parts, before):
+                for part, offset in zip(lasting, before):
                     part.offset = offset
+        self.extent = self.peak
+        self._place_behind([part for part in self.parts if part.untouched])
 
-    def _first_fit(self) -> int:
+    def _place_behind(self, parts: list[Part]) -> None:
+        """Parts with untouched bytes: in a gap that takes all of it below the peak, else behind what is alive then."""
+        for number, part in enumerate(parts):
+            placed = [p for p in self.parts if not p.untouched] + parts[:number]
+            alive = sorted((p for p in placed if p.first <= part.last and part.first <= p.last), key=lambda p: p.offset)
+            whole = part.size + part.untouched
+            if _fit(part, alive, whole) > self.peak:
+                part.offset = max((p.end for p in alive), default=0)
+            self.peak = max(self.peak, part.offset + part.size)
+            self.extent = max(self.extent, part.end)
+
+    @staticmethod
+    def _first_fit(parts: list[Part]) -> int:
         """Each part, in the order of the steps, where it fits first among those that are alive then."""
         peak = 0
         alive: list[Part] = []  # by offset
-        for part in self.parts:
+        for part in parts:
             alive = [other for other in alive if other.last >= part.first]
             peak = max(peak, _fit(part, alive))
             alive.append(part)
             alive.sort(key=lambda other: other.offset)
         return peak
 
-    def _largest_first(self) -> int:
+    @staticmethod
+    def _largest_first(parts: list[Part]) -> int:
         """Each part, the largest first, where it fits first among those placed that are alive with it."""
         peak = 0
         placed: list[Part] = []  # by offset
-        for part in sorted(self.parts, key=lambda each: (-each.size, each.first)):
+        for part in sorted(parts, key=lambda each: (-each.size, each.first)):
             peak = max(peak, _fit(part, [p for p in placed if p.first <= part.last and part.first <= p.last]))
             placed.append(part)
             placed.sort(key=lambda other: other.offset)
         return peak
 
 
-def _fit(part: Part, others: list[Part]) -> int:
-    """Give a part the first free place among others, which are sorted by offset; where it ends."""
+def _fit(part: Part, others: list[Part], size: int = 0) -> int:
+    """Give a part the first free place among others, which are sorted by offset; where it ends. size: if not its own."""
+    size = size or part.size
     start = 0
     for other in others:
-        if other.offset - start >= part.size:
+        if other.offset - start >= size:
             break
-        start = max(start, other.offset + other.size)
+        start = max(start, other.end)
     part.offset = start
-    return start + part.size
+    return start + size

@@ -64,7 +64,7 @@ class Output:
 class MemoryReport:
     """Bytes of a plan beside its inputs, and what was saved."""
 
-    temporaries: int  # the block that holds all temporaries, which the allocator hands out again at every run
+    temporaries: int  # touched of the block that holds all temporaries, which the allocator hands out again at every run
     bound: int  # what temporaries are alive at the fullest step: no placement needs less
     without_reuse: int  # all temporaries side by side
     results: int  # new tensors
@@ -244,7 +244,7 @@ class _Builder:
         def place(request: Request, number: int) -> None:
             scratch = None
             if request.scratch_bytes:
-                scratch = self.arena.take(request.scratch_bytes, number)
+                scratch = self.arena.take(request.scratch_bytes - request.untouched, number, request.untouched)
                 self.arena.give(scratch, number)
             placed.append((request, scratch))
 
@@ -287,7 +287,7 @@ class _Builder:
                 for node, (base, seen) in zip(self.graph.outputs, self.fusion.output_places())
             ],
             new_bytes=new_bytes,
-            workspace_bytes=self.arena.peak,
+            workspace_bytes=self.arena.extent,
             steps=self.steps,
             kept=Kept(self.kept_bytes) if self.kept_bytes else None,
             written_late=frozenset(k for k, node in enumerate(self.new) if node in late),

@@ -31,6 +31,7 @@ from tensorsmith.passes.epilogues import results_place
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.cpu.pool import get_num_threads
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
 
 LONG_WORK = 1 << 18  # bytes moved from which other Python threads may run meanwhile
@@ -83,6 +84,7 @@ class Request:
     step: Callable[[list[tuple[int, int]]], Step]
     scratch_bytes: int = 0
     kernel: Any = None  # the assembled Kernel of a fused step
+    untouched: int = 0  # bytes at the end of the scratch space that are for more workers than there are
 
 
 def no_error(name: str) -> Callable[[int, Sequence[int]], Exception]:
@@ -169,9 +171,7 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
     words = [where[name] for name in kernel.launch_order]
     bytes_moved = size * (batch * (M * K + K * N + M * N) + sum(read.node.numel for read in beside))
     long = kernel.flops > 1 << 22
-    recipe = Recipe(
-        kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL if long else 0
-    )
+    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL if long else 0)
 
     def step(sources: list[tuple[int, int]]) -> Step:
         return KernelStep(
@@ -243,7 +243,8 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
     def step(sources: list[tuple[int, int]]) -> Step:
         return KernelStep("_".join(["conv", *names]), recipe, sources, bytes_moved, kernel.flops, no_error("conv"), kernel)
 
-    return [Request(words, step, kernel.workspace_bytes)]
+    untouched = kernel.workspace_bytes - kernel.touched(get_num_threads())
+    return [Request(words, step, kernel.workspace_bytes, untouched=untouched)]
 
 
 def _winograd_weight(fusion: Fusion, group: Group) -> list[Request]:

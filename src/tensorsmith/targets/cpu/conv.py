@@ -46,6 +46,7 @@ class ConvKernel:
     launch_order: names of the launch words
     tables: arrays whose addresses are among the constants
     leading: how many of the chunks, the first ones, others wait for; those may run in any order after them
+    worker_bytes: of the workspace, behind `shared_bytes`, the share of each worker; 0 where each chunk has one
     """
 
     function_address: int
@@ -57,6 +58,12 @@ class ConvKernel:
     pieces: tuple[Piece, ...] = field(repr=False)
     tables: tuple[np.ndarray, ...] = field(repr=False)
     leading: int = 0
+    shared_bytes: int = 0
+    worker_bytes: int = 0
+
+    def touched(self, threads: int) -> int:
+        """The bytes at the start of the workspace that so many threads touch."""
+        return min(self.shared_bytes + self.worker_bytes * threads or self.workspace_bytes, self.workspace_bytes)
 
     @property
     def loops(self) -> str:

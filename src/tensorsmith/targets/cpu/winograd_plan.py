@@ -148,6 +148,8 @@ def plan_winograd(
         pieces=(loops, *tile_pieces.values()),
         tables=(inside,),
         leading=shares,
+        shared_bytes=v_bytes if shared else 0,
+        worker_bytes=workspace_stride,
     )
 
 
