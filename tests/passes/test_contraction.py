@@ -14,17 +14,17 @@ def scaled(a, b):
 
 
 FOUND = {
-    "rows by columns": (lambda: (A[:, :, None] * B[None]).sum(1), 1),
-    "sides exchanged": (lambda: (B.t()[:, None] * A[None]).sum(-1), 1),
-    "kept axis": (lambda: (A[:, :, None] * B[None]).sum(1, keepdim=True) + 1, 1),
-    "batch": (lambda: (C[0][:, :, :, None] * C[1].transpose(1, 2)[:, None, :, :]).sum(2), 1),
-    "the inner sum alone": (lambda: (C[0][:, :, :, None] * B[None, None]).sum((0, 2)), 1),
-    "summed over the batch": (lambda: (C[0][:, :, :, None] * C[1].transpose(1, 2)[:, None]).sum((0, 2)), 1),
-    "functions under the broadcast": (lambda: scaled(A, B), 1),
-    "a vector": (lambda: (A * B[:, 0]).sum(1), 0),  # a fused sum is as good
-    "not broadcast": (lambda: (A * A.exp()).sum(0), 0),
-    "mean": (lambda: (A[:, :, None] * B[None]).mean(1), 1),
-    "integers": (lambda: (A.long()[:, :, None] * B.long()[None]).sum(1), 0),
+    "rows by columns": (lambda A, B, C: (A[:, :, None] * B[None]).sum(1), 1),
+    "sides exchanged": (lambda A, B, C: (B.t()[:, None] * A[None]).sum(-1), 1),
+    "kept axis": (lambda A, B, C: (A[:, :, None] * B[None]).sum(1, keepdim=True) + 1, 1),
+    "batch": (lambda A, B, C: (C[0][:, :, :, None] * C[1].transpose(1, 2)[:, None, :, :]).sum(2), 1),
+    "the inner sum alone": (lambda A, B, C: (C[0][:, :, :, None] * B[None, None]).sum((0, 2)), 1),
+    "summed over the batch": (lambda A, B, C: (C[0][:, :, :, None] * C[1].transpose(1, 2)[:, None]).sum((0, 2)), 1),
+    "functions under the broadcast": (lambda A, B, C: scaled(A, B), 1),
+    "a vector": (lambda A, B, C: (A * B[:, 0]).sum(1), 0),  # a fused sum is as good
+    "not broadcast": (lambda A, B, C: (A * A.exp()).sum(0), 0),
+    "mean": (lambda A, B, C: (A[:, :, None] * B[None]).mean(1), 1),
+    "integers": (lambda A, B, C: (A.long()[:, :, None] * B.long()[None]).sum(1), 0),
 }
 
 
@@ -32,8 +32,8 @@ FOUND = {
 def test_contractions(name):
     function, count = FOUND[name]
     compiled = ts.compile(function, verify=True)
-    found, plan = compiled(), compiled.plans[0]
-    np.testing.assert_allclose(found.tolist(), function().tolist(), rtol=1e-5, atol=1e-5)
+    found, plan = compiled(A, B, C), compiled.plans[0]
+    np.testing.assert_allclose(found.tolist(), function(A, B, C).tolist(), rtol=1e-5, atol=1e-5)
     assert plan.report.fired["contraction"]["product and sum"] == count
     assert any(step.name.startswith("matmul") for step in plan.plan.steps) == bool(count)
     assert plan.plan.memory.without_reuse <= 3000  # never the product of all pairs

@@ -491,17 +491,21 @@ class Specialisation:
             place = self.places[number]
             assert place is not None
             required[output] = place
-        lasting = set()
+        lasting, stamped = set[int](), set[int]()
         if not any(self.tracked):  # in training, weights are about to change
-            lasting = {number for number, source in enumerate(self.tracer.sources) if source.tensor is not None}
-            lasting -= {number for _, number in self.updates}
+            replaced = {number for _, number in self.updates}
+            trained = {id(target) for target, _, _ in self.grads}
+            for number, source in enumerate(self.tracer.sources):
+                if source.tensor is not None and number not in replaced and id(source.tensor) not in trained:
+                    known = source.tensor.storage.stamp() is not None
+                    (stamped if known else lasting).add(number)
         if os.environ.get("TENSORSMITH_DEBUG"):
             from tensorsmith.compile.explain import announce  # what explains programs is made of this module
 
             announce(self.name, self.tracer.graph, self.places, self.left_out)
         verified = self.options is not None and self.options.verify
         graph, self.report = optimise(self.tracer.graph, self.left_out, True if verified else None)
-        return build_plan(graph, self.places, required, dict(self.updates), lasting, self.left_out)
+        return build_plan(graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped)
 
     @functools.cached_property
     def successors(self) -> list[Successor]:
@@ -518,6 +522,14 @@ class Specialisation:
     def execute(self, *operands: Any) -> list[Tensor]:
         """Run the plan; one tensor per output of the graph."""
         plan = self.plan
+        stamps = None
+        if plan.prepared is not None:
+            stamps = [operands[i].storage.stamp() for i in plan.prepared.inputs]
+            if None in stamps:  # lent since the plan was made, which is to compare now, or to keep nothing
+                self.__dict__.pop("plan", None)
+                self.__dict__.pop("successors", None)
+                self.written = None
+                return self.execute(*operands)
         old = OldGradients(self.successors, plan.new_bytes)
         try:
             taken = old.storages
@@ -525,7 +537,7 @@ class Specialisation:
             words = [operands[i].ptr for i in plan.tensor_inputs]
             words += [s.ptr for s in storages]
             words += plan.number_words(operands)
-            plan.run(words)
+            plan.run(words, stamps)
         except BaseException:
             old.put_back()
             raise

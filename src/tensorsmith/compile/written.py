@@ -87,6 +87,7 @@ def _accepts(plan: Specialisation, arguments: Sequence[Tensor]) -> Callable[[Seq
     }  # fmt: skip
     count = len(arguments)
     checks = [
+        f"{text.name('made', plan.__dict__)}.get('plan') is {text.name('plan', plan.plan)}",  # it is given up for another
         f"modes.grad is {modes.grad}",
         "get_default_dtype() is default",
         "winograd_mode() == winograd",
@@ -153,6 +154,12 @@ def _launch(plan: Specialisation, count: int) -> Callable[[Sequence[Any]], Any] 
     }  # fmt: skip
     lines = [f"{_given(count)} = args"]
     operands, drawn = _operands(plan, text)
+    stamps = ""
+    if program.prepared is not None:
+        text.names["general"] = plan.run
+        lines.append(f"stamps = [{', '.join(f'{operands[i]}.storage.stamp()' for i in program.prepared.inputs)}]")
+        lines += ["if None in stamps:", "    return general(args)"]
+        stamps = ", stamps"
     lines += [f"before{i} = {name}.offset" for i, name in enumerate(drawn)]
     lines += [f"kept{i} = {text.name('keep', effect.keep)}()" for i, effect in enumerate(plan.effects)]
     asking = [
@@ -171,7 +178,7 @@ def _launch(plan: Specialisation, count: int) -> Callable[[Sequence[Any]], Any] 
     words = [f"{operands[i]}.ptr" for i in program.tensor_inputs] + [f"p{i}" for i in range(len(program.new_bytes))]
     for i in program.params:
         words += [f"{operands[i]}.real", f"{operands[i]}.imag"] if i in program.complex_params else [operands[i]]
-    running = [*asking, f"run(({''.join(word + ', ' for word in words)}))"]
+    running = [*asking, f"run(({''.join(word + ', ' for word in words)}){stamps})"]
     undone = [f"    kept{i}()" for i in reversed(range(len(plan.effects)))]
     undone += [f"    {name}.offset = before{i}" for i, name in enumerate(drawn)]
     if lent:

@@ -174,7 +174,9 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise TypeError("Got unsupported ScalarType BFloat16; use tensor.float().numpy()")
     if self.layout.numel == 0:
         return np.empty(self.layout.shape, self.layout.dtype.numpy)
-    return np.asarray(_Exported(self))
+    exported = _Exported(self)
+    self.storage.lend(exported)
+    return np.asarray(exported)
 
 
 @method("__array__")

@@ -20,6 +20,7 @@ from collections.abc import Collection
 from tensorsmith.ir import build
 from tensorsmith.ir.convolution import convolution, windows
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, rewritten
+from tensorsmith.passes.lasting import made_of_lasting
 from tensorsmith.passes.winograd import transformed_weight, winograd_outputs
 
 FEW_POSITIONS = 128  # of a result, up to which the batch becomes columns
@@ -34,19 +35,25 @@ LEAST_WEIGHT = 1 << 10  # elements of a weight that is worth a copy of its own k
 LARGEST = 1 << 24  # elements of a copy
 
 
-def lower_convolutions(graph: Graph, lasting: Collection[int] = ()) -> Graph:
+def lower_convolutions(graph: Graph, lasting: Collection[int] = (), stamped: Collection[int] = ()) -> Graph:
     """The same graph with the convolutions that are not `is_direct` as products; the graph itself where there is none.
 
-    lasting: numbers of inputs that seldom change from run to run, whose transforms are worth keeping.
+    lasting: numbers of inputs that seldom change from run to run, whose transforms are worth keeping beside a copy of them.
+    stamped: those of inputs of which all that is made is kept (`passes/lasting.py`).
     """
     if not any(node.op is Primitive.CONV for node in graph.live_nodes()):
         return graph
-    return rewritten(
-        graph, lambda node, given: _lowered(node, given[0], given[1], lasting) if node.op is Primitive.CONV else None
-    )
+    free = made_of_lasting(graph, stamped) if stamped else {}
+
+    def lower(node: Node, given: list[Node]) -> Node | None:
+        if node.op is not Primitive.CONV:
+            return None
+        return _lowered(node, given[0], given[1], lasting, bool(free.get(node.inputs[1])))
+
+    return rewritten(graph, lower)
 
 
-def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = ()) -> Node:
+def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = (), prepared: bool = False) -> Node:
     if not node.numel or not w.numel or not x.numel:
         return build.full(x.graph, node.shape, 0, node.dtype)
     if is_depthwise(node) and is_direct(node) and not is_weight_gradient(node):
@@ -57,7 +64,7 @@ def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = ()) -> Nod
         x = build.pad(x, (0,) * x.ndim, (0,) * x.ndim, (1, 1, *node.attrs["step"]))
         attrs = {**node.attrs, "step": (1,) * (x.ndim - 2)}
         kept = w.op is Primitive.INPUT and w.attrs["number"] in lasting
-        outputs = winograd_outputs(node, kept)
+        outputs = winograd_outputs(node, "prepared" if prepared else "compared" if kept else "")
         if outputs:
             return x.graph.add(Primitive.CONV, (x, transformed_weight(w, outputs, kept)), winograd=outputs, **attrs)
         return x.graph.add(Primitive.CONV, (x, w if is_weight_gradient(node) else contiguous_weight(w)), **attrs)

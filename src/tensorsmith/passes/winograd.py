@@ -19,7 +19,7 @@ MODES = {"off": (), "default": (2,), "fast": (2, 4)}  # which tiles may be chose
 _PRODUCT = 1.19
 _TRANSFORMS = {2: 184, 4: 900}
 _WEIGHT = {2: 530, 4: 1300}
-_COMPARED = 40  # the same, where weights are only compared with what they were
+_KEPT = {"compared": 40, "prepared": 0}  # the same, where weights are only compared with what they were, or not looked at
 
 _mode = "default"
 when_mode_changes: list[Callable[[], object]] = []
@@ -40,10 +40,10 @@ def set_mode(value: str) -> None:
         call()
 
 
-def winograd_outputs(node: Node, kept: bool = False) -> int:
+def winograd_outputs(node: Node, kept: str = "") -> int:
     """Rows and columns of the tiles of results of a convolution; 0 where the direct sum computes it.
 
-    kept: its weights are transformed once and kept.
+    kept: how its weights, transformed once, are kept: a key of `_KEPT`; "" where they are transformed at every run.
     """
     x, w = node.inputs
     attrs = node.attrs
@@ -57,9 +57,9 @@ def winograd_outputs(node: Node, kept: bool = False) -> int:
     return min(work, key=lambda m: work[m])
 
 
-def _work(outputs: int, tiles: int, channels: int, out: int, kept: bool) -> float:
+def _work(outputs: int, tiles: int, channels: int, out: int, kept: str) -> float:
     products = _PRODUCT * FORMS[outputs].products
-    return tiles * (products + _TRANSFORMS[outputs] * (1 / channels + 1 / out)) + (_COMPARED if kept else _WEIGHT[outputs])
+    return tiles * (products + _TRANSFORMS[outputs] * (1 / channels + 1 / out)) + _KEPT.get(kept, _WEIGHT[outputs])
 
 
 def transformed_weight(w: Node, outputs: int, kept: bool) -> Node:

@@ -1,20 +1,16 @@
 """Plan: a graph made executable for given input layouts, as a list of native launches and library calls.
 
 The words of one run are, in this order: addresses of the tensor inputs, addresses of the new outputs, the run-time
-scalars (a complex one as its two parts), the address of the workspace that holds all temporaries, and that of what the plan
-keeps from run to run. Each step names its
-words by number and byte offset, so a run is one native call over a fixed table; a plan of a single kernel is a single
-launch.
+scalars (a complex one as its two parts); then, where there are such, the addresses of the values that were prepared, of the
+workspace that holds all temporaries, and of what steps compare from run to run. Each step names its words by number and byte
+offset, so a run is one native call over a fixed table; a plan of a single kernel is a single launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, as_complex, as_real, extent
@@ -24,6 +20,7 @@ from tensorsmith.kernels.assemble import Kernel, assemble_copy
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
 from tensorsmith.passes.fusion import Fusion, fuse
+from tensorsmith.passes.lasting import Part as LastingPart, pack_products, split_lasting
 from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.passes.walk import Group, NeedsBuffer
@@ -32,6 +29,7 @@ from tensorsmith.runtime.arena import Arena, Part
 from tensorsmith.runtime.checked_steps import in_safe_order, index_check, separate_updates
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.control_steps import control_steps
+from tensorsmith.runtime.kept import ALIGN, Compared, Maker, Prepared
 from tensorsmith.runtime.steps import (
     ANCHOR_STEPS,
     LONG_WORK,
@@ -40,14 +38,13 @@ from tensorsmith.runtime.steps import (
     Request,
     Step,
     array_at,
+    buffer_bytes,
     fused_step,
     kernel_request,
 )
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
-
-_ALIGN = 64
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class MemoryReport:
 
 @dataclass
 class Plan:
-    """An executable graph. `run(words)` takes the words listed above without the workspace and what is kept."""
+    """An executable graph. `run(words)` takes the words listed above up to the run-time scalars."""
 
     graph: Graph  # with the copies that the steps turned out to need, and of complex numbers on pairs of real ones
     places: list[Strided | None]  # how that graph's inputs lie
@@ -103,7 +100,8 @@ class Plan:
     native: list[NativePlan | PythonStep] = field(default_factory=list)
     native_first: list[int] = field(default_factory=list)
     name: str = ""  # of the operation it belongs to, for the profiler
-    kept: Kept | None = None  # what steps keep from run to run
+    compared: Compared | None = None  # what steps keep from run to run, beside a copy of what it is made of
+    prepared: Prepared | None = None  # what is made of lasting inputs once
     memory: MemoryReport | None = None
     written_late: frozenset[int] = frozenset()  # new buffers that no step writes until the last that may raise has run
     complex_params: frozenset[int] = frozenset()  # arguments that are complex run-time scalars, of two words each
@@ -117,17 +115,23 @@ class Plan:
             words += (operands[i].real, operands[i].imag) if i in self.complex_params else (operands[i],)
         return words
 
-    def run(self, words: Sequence[int | float]) -> None:
-        """Run every step; an error of a kernel is raised as the exception its step names."""
+    def run(self, words: Sequence[int | float], stamps: Sequence[object | None] | None = None) -> None:
+        """Run every step; an error of a kernel is raised as the exception its step names.
+
+        stamps: for every input of `prepared` what differs after every write of it; None where there is no such thing, or for
+            all, has the values made anew.
+        """
+        if self.prepared is not None:
+            words = (*words, self.prepared.ready(words, stamps))
         if self.workspace_bytes:
             free = free_list(self.workspace_bytes)
             workspace = allocate(self.workspace_bytes)
             try:
-                if self.kept is None:
+                if self.compared is None:
                     self._run((*words, workspace))
                 else:
-                    with self.kept.taken() as kept:
-                        self._run((*words, workspace, kept))
+                    with self.compared.taken() as compared:
+                        self._run((*words, workspace, compared))
             except OverflowError:
                 raise self.overflow(words) from None
             finally:
@@ -203,17 +207,19 @@ class _Builder:
 
     def __init__(
         self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], updates: Mapping[Node, Node],
-        left_out: Collection[str] = (),
+        left_out: Collection[str] = (), prepared: Mapping[Node, int] | None = None,
     ) -> None:  # fmt: skip
+        """prepared: inputs whose memory the plan has, with their offsets in it."""
         self.graph = graph
         self.left_out = left_out
+        self.prepared_at = prepared or {}
         self.updates = updates
         self.written_over: dict[Node, Node] = {}
         from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
 
         self.fusion: Fusion = fuse(graph, inputs, outputs, LIBRARY_CALLS, "fusion" not in left_out)
         self.steps: list[Step] = []
-        self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"]]
+        self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"] and n not in self.prepared_at]
         self.params = [n for n in graph.inputs if n.attrs["param"]]
         places = self.fusion.output_places()
         self.new = list(dict.fromkeys(n for n, _ in places if n.op is not Primitive.INPUT and n not in updates))
@@ -223,7 +229,8 @@ class _Builder:
             self.word_of[node] = words
             words += 2 if node.dtype.is_complex and node.attrs.get("param") else 1
         self.position = {node: i for i, node in enumerate(self.new)}
-        self.workspace_word = words
+        self.prepared_word = words
+        self.workspace_word = words + (1 if self.prepared_at else 0)
         self.arena = Arena("reuse" not in left_out)
         self.part_of: dict[Node, Part] = {}
         self.last_use: dict[Node, int] = {}
@@ -260,8 +267,7 @@ class _Builder:
                 if node.attrs.get("kept"):
                     self.keep(node)
                 elif node not in self.word_of and node not in self.part_of:
-                    size = extent(self.fusion.place(node)) * node.dtype.itemsize
-                    self.part_of[node] = self.arena.take(size, number)
+                    self.part_of[node] = self.arena.take(buffer_bytes(node, self.fusion.place(node)), number)
             for request in made:
                 place(request, number)
         end = len(groups)
@@ -275,7 +281,7 @@ class _Builder:
         for request, scratch in placed:
             sources = [self.source(word, offset, scratch) for word, offset in request.words]
             self.steps.append(request.step(sources))
-        new_bytes = [extent(self.fusion.place(n)) * n.dtype.itemsize for n in self.new]
+        new_bytes = [buffer_bytes(n, self.fusion.place(n)) for n in self.new]
         late = {root for group in groups[self.last_failing + 1 :] for root in group.roots}
         plan = Plan(
             graph=self.graph,
@@ -289,7 +295,7 @@ class _Builder:
             new_bytes=new_bytes,
             workspace_bytes=self.arena.extent,
             steps=self.steps,
-            kept=Kept(self.kept_bytes) if self.kept_bytes else None,
+            compared=Compared(self.kept_bytes) if self.kept_bytes else None,
             written_late=frozenset(k for k, node in enumerate(self.new) if node in late),
             complex_params=frozenset(n.attrs["number"] for n in self.params if n.dtype.is_complex),
             memory=MemoryReport(
@@ -313,12 +319,12 @@ class _Builder:
         return kernel_request(assemble_copy(self.fusion, root, Group([target]), self.fusion.place(target)))
 
     def keep(self, node: Node) -> None:
-        """Give the weights of a convolution memory that lasts from run to run."""
+        """Give the weights of a convolution memory that lasts from run to run, beside a copy of what they are made of."""
         from tensorsmith.targets.cpu.winograd_plan import kept_bytes
 
         self.kept_at[node] = self.kept_bytes
         needed = kept_bytes(node.attrs["outputs"], node.shape[1], node.shape[2], node.dtype.itemsize)
-        self.kept_bytes += -(-needed // _ALIGN) * _ALIGN
+        self.kept_bytes += -(-needed // ALIGN) * ALIGN
 
     def write_over_inputs(self, number: int, kernel: Kernel, shown: Collection[Node]) -> None:
         """Let results that replace an input be written straight over it, where nobody reads the old value after that.
@@ -372,6 +378,8 @@ class _Builder:
             return self.word_of[node] + offset, 0
         if node in self.word_of:
             return self.word_of[node], offset
+        if node in self.prepared_at:
+            return self.prepared_word, self.prepared_at[node] + offset
         if node in self.kept_at:
             return self.workspace_word + 1, self.kept_at[node] + offset
         return self.workspace_word, self.part_of[node].offset + offset
@@ -382,26 +390,6 @@ class _Builder:
         if base in self.updates:
             return Output(seen, node.dtype, self.updates[base].attrs["number"])
         return Output(seen, node.dtype, None, self.position[base])
-
-
-class Kept:
-    """Memory that steps keep from run to run, zeros at first. Runs that overlap, in several threads, have one block each."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self._idle: list[np.ndarray] = []
-
-    @contextmanager
-    def taken(self) -> Iterator[int]:
-        """The address of a block that no other run has."""
-        try:
-            block = self._idle.pop()
-        except IndexError:
-            block = np.zeros(self.nbytes + _ALIGN, np.uint8)
-        try:
-            yield -(-block.ctypes.data // _ALIGN) * _ALIGN
-        finally:
-            self._idle.append(block)
 
 
 def _link(plan: Plan, words: int) -> None:
@@ -430,33 +418,83 @@ def _link(plan: Plan, words: int) -> None:
 def build_plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided] | None = None,
     updates: Mapping[int, int] | None = None, lasting: Collection[int] = (), left_out: Collection[str] = (),
+    stamped: Collection[int] = (),
 ) -> Plan:  # fmt: skip
     """The plan of a graph whose tensor inputs lie as given (None for run-time scalars).
 
     outputs: strides that output number k must be written with; the others are the plan's choice (contiguous, or a view).
     updates: output k replaces input updates[k], which its Output then names; where a run raises, no input is replaced.
-    lasting: inputs that seldom change from run to run, of which the plan may keep what it made.
+    lasting: inputs that seldom change from run to run, of which the plan may keep what it made beside a copy of them.
+    stamped: inputs that seldom change, of which `Plan.run` is told when they did: what is made of them alone is prepared.
     left_out: what planning does without: "fusion", "in-place", "reuse" (`passes/manager.py`).
     """
     lowered = lower_pairs(graph, outputs or ())
     if lowered is not None:
         return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates or {}, left_out)
-    return _plan(graph, inputs, outputs or {}, updates or {}, lasting, left_out)
+    return _plan(graph, inputs, outputs or {}, updates or {}, lasting, left_out, stamped)
 
 
 def _plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int],
-    lasting: Collection[int] = (), left_out: Collection[str] = (),
+    lasting: Collection[int] = (), left_out: Collection[str] = (), stamped: Collection[int] = (),
 ) -> Plan:  # fmt: skip
-    graph = separate_updates(prepare_reductions(split_products(lower_convolutions(graph, lasting))), updates)
+    graph = split_products(lower_convolutions(graph, lasting, stamped))
+    graph = separate_updates(prepare_reductions(pack_products(graph, stamped)), updates)
     while True:
-        placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
-        required = {graph.outputs[k]: seen for k, seen in outputs.items()}
-        replaced = {graph.outputs[k]: graph.inputs[i] for k, i in updates.items()}
+        rest, parts, origin = split_lasting(graph, stamped)
         try:
-            return _Builder(graph, placed, required, replaced, left_out).build()
+            return _with_prepared(rest, parts, inputs, outputs, updates, left_out)
         except NeedsBuffer as need:  # a step cannot read an operand as it lies
+            graph = _with_copy(graph, origin.get(need.node, need.node))
+
+
+def _built(
+    graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int],
+    left_out: Collection[str], prepared: Mapping[Node, int] | None = None,
+) -> Plan:  # fmt: skip
+    placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
+    required = {graph.outputs[k]: seen for k, seen in outputs.items()}
+    replaced = {graph.outputs[k]: graph.inputs[i] for k, i in updates.items()}
+    return _Builder(graph, placed, required, replaced, left_out, prepared).build()
+
+
+def _with_prepared(
+    graph: Graph, parts: Sequence[LastingPart], inputs: Sequence[Strided | None], outputs: Mapping[int, Strided],
+    updates: Mapping[int, int], left_out: Collection[str],
+) -> Plan:  # fmt: skip
+    """The plan of a graph whose last inputs are what the parts make of the others."""
+    if not parts:
+        return _built(graph, inputs, outputs, updates, left_out)
+    numbers = tuple(sorted({number for part in parts for number in part.inputs}))
+    makers, nbytes, prepared = [], 0, {}
+    for part in parts:
+        plan = _part_plan(part.graph, [inputs[number] for number in part.inputs], left_out)
+        offsets = []
+        for made, size in zip(part.made, plan.new_bytes, strict=True):
+            prepared[graph.inputs[len(inputs) + made]] = nbytes
+            offsets.append(nbytes)
+            nbytes += -(-size // ALIGN) * ALIGN
+        makers.append(Maker([numbers.index(number) for number in part.inputs], offsets, plan.run))
+    kept = [graph.inputs[number].shape for number in range(len(inputs), len(graph.inputs))]
+    places = [*inputs, *(Strided(shape, contiguous_strides(shape)) for shape in kept)]
+    plan = _built(graph, places, outputs, updates, left_out, prepared)
+    plan.prepared = Prepared(numbers, [plan.tensor_inputs.index(number) for number in numbers], makers, nbytes)
+    assert plan.memory is not None
+    plan.memory = replace(plan.memory, kept=plan.memory.kept + nbytes)
+    return plan
+
+
+def _part_plan(graph: Graph, inputs: Sequence[Strided | None], left_out: Collection[str]) -> Plan:
+    """The plan that makes kept values, each in a buffer of its own."""
+    while True:
+        try:
+            plan = _built(graph, inputs, {}, {}, left_out)
+        except NeedsBuffer as need:
             graph = _with_copy(graph, need.node)
+            continue
+        plan.name = "prepare"
+        assert [output.buffer for output in plan.outputs] == list(range(len(plan.new_bytes)))
+        return plan
 
 
 def _plan_of_pairs(

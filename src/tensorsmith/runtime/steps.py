@@ -140,6 +140,7 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
             raise NeedsBuffer(operand)
         flat.append(joined)
     a, b = flat
+    packed = anchor.attrs.get("packed", False)
     if not (b.strides[1] == 1 or b.strides[2] == 1 or K == 1 or N == 1):
         raise NeedsBuffer(anchor.inputs[1])
     if root.dtype.itemsize < 4 and root.dtype.kind == "f" and not (a.strides[1] == 1 or a.strides[2] == 1):
@@ -153,7 +154,8 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
 
     body, beside = assemble_epilogue(fusion, group) if group.absorbed else (None, [])
     kernel = plan_matmul(
-        anchor.dtype, batch, M, N, K, a.strides, b.strides, c.strides, epilogue=body or "_".join(names) or None
+        anchor.dtype, batch, M, N, K, a.strides, b.strides, c.strides, epilogue=body or "_".join(names) or None,
+        packed=packed,
     )
     size = anchor.dtype.itemsize
     where: dict[str, tuple[Node | None, int]] = {
@@ -190,6 +192,37 @@ def extra_words(results: tuple[Node | None, int], beside: Sequence[Read]) -> dic
 def absorbed_name(group: Group) -> str:
     """The last function that a product computes of its results."""
     return str(group.roots[0].attrs["fn"].name.lower())
+
+
+def _packed_right(fusion: Fusion, group: Group) -> list[Request]:
+    """The right operand of products, in the panels that they read."""
+    from tensorsmith.targets.cpu.gemm import plan_packing
+
+    root = group.roots[0]
+    node, b = fusion.locate(root.inputs[0])
+    if 1 not in b.strides:
+        raise NeedsBuffer(root.inputs[0])
+    K, N = root.shape
+    kernel = plan_packing(root.dtype, K, N, b.strides)
+    size, name = root.dtype.itemsize, "packed_right"
+    where: dict[str, tuple[Node | None, int]] = {"B": (node, b.offset * size), "packed": (root, 0)}
+    words = [where[word] for word in kernel.launch_order]
+    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(name, recipe, sources, 2 * size * root.numel, 0, no_error(name), kernel)
+
+    return [Request(words, step)]
+
+
+def buffer_bytes(node: Node, place: Strided) -> int:
+    """Memory of a value that lies as given, or as only a kernel knows."""
+    if node.op is Primitive.LIBRARY and node.attrs["name"] == "packed_right":
+        from tensorsmith.targets.cpu.gemm import packed_bytes
+
+        K, N = node.shape
+        return packed_bytes(node.dtype, K, N)
+    return views.extent(place) * node.dtype.itemsize
 
 
 def _conv(fusion: Fusion, group: Group) -> list[Request]:
@@ -488,6 +521,7 @@ def _search(fusion: Fusion, group: Group) -> list[Request]:
 
 LIBRARY_KERNELS: dict[str, Callable[[Fusion, Group], list[Request]]] = {
     "argsort": _ranks, "searchsorted": _search, "conv_weight": _conv_weight, "winograd_weight": _winograd_weight,
+    "packed_right": _packed_right,
 }  # fmt: skip
 
 

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from tensorsmith.targets.cpu.memory import allocate, allocate_zeros, free_list
+
+
+class Lent:
+    """Who else sees the memory of a storage, and may write it without counting."""
+
+    __slots__ = ("for_ever", "returned", "borrowers")
+
+    def __init__(self) -> None:
+        self.for_ever = False
+        self.returned = 0  # how many borrowers are gone
+        self.borrowers: set[weakref.ref[Any]] = set()
+
+    def add(self, borrower: object | None) -> None:
+        if borrower is None:
+            self.for_ever = True
+            return
+
+        def gone(borrower: weakref.ref[Any]) -> None:
+            self.returned += 1
+            self.borrowers.discard(borrower)
+
+        self.borrowers.add(weakref.ref(borrower, gone))
 
 
 class Storage:
@@ -14,7 +37,7 @@ class Storage:
     nbytes:  usable size
     free:    the free list that takes the address back, or None for foreign memory
     version: how often the contents were written in place
-    owner:   what keeps foreign memory alive (a NumPy array, a mapped file)
+    owner:   what keeps foreign memory alive (a NumPy array, a mapped file); of our own, to whom it is `Lent`, if it ever was
     traced:  whether there is no memory: the address only tells offsets while a function is traced
     """
 
@@ -45,11 +68,38 @@ class Storage:
 
     @classmethod
     def foreign(cls, ptr: int, nbytes: int, owner: Any) -> Storage:
-        """Memory that somebody else frees; `owner` is kept alive."""
+        """Memory that somebody else frees; `owner` is kept alive. Over that of another storage, it is lent by that one."""
         storage = cls.__new__(cls)
         storage.ptr = ptr
         storage.nbytes = nbytes
         storage.free = None
         storage.version = 0
         storage.owner = owner
+        if isinstance(owner, Storage):
+            owner.lend(storage)
         return storage
+
+    def lend(self, borrower: object | None) -> None:
+        """Somebody sees the memory who may write it without counting, as long as `borrower` lives (None: for ever)."""
+        if self.free is None:
+            if isinstance(self.owner, Storage):
+                self.owner.lend(borrower)
+            return  # foreign memory never was ours alone
+        lent = self._lent()
+        if lent is None:
+            lent = self.owner = Lent()
+        lent.add(borrower)
+
+    def _lent(self) -> Lent | None:
+        return getattr(self, "owner", None)  # the fastest entries leave it unset
+
+    def stamp(self) -> object | None:
+        """What differs from every earlier one if the contents were written since; None where writes may go unnoticed."""
+        if self.free is None:
+            return None
+        lent = self._lent()
+        if lent is None:
+            return weakref.ref(self), self.version
+        if lent.for_ever or lent.borrowers:
+            return None
+        return weakref.ref(self), self.version, lent.returned

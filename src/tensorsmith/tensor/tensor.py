@@ -211,6 +211,7 @@ class Tensor:
 
     def data_ptr(self) -> int:
         """Address of the first element."""
+        self.storage.lend(None)  # whoever asks may write there
         return self.ptr
 
     def storage_offset(self) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from tensorsmith.core import dtypes
 from tensorsmith.targets.cpu import launch, pool
-from tensorsmith.targets.cpu.gemm import MatmulKernel, plan_matmul
+from tensorsmith.targets.cpu.gemm import MatmulKernel, packed_bytes, plan_matmul, plan_packing
 from tensorsmith.targets.cpu.machine import NAMES, Machine, machine, select
 from tensorsmith.targets.cpu.recipe import Recipe
 
@@ -368,3 +368,34 @@ def test_rows_of_one_element_batches_are_joined():
     close(multiply(a, wide), a.astype(np.float64) @ b, 33, 2e-7)
     plan = plan_matmul(dtypes.float32, 40, 1, 20, 33, (38, 7, 1), (0, 20, 1), (20, 3, 1))
     assert plan.constants == plan_matmul(dtypes.float32, 1, 40, 20, 33, (0, 38, 1), (0, 20, 1), (0, 20, 1)).constants
+
+
+@pytest.mark.parametrize("isa", _machines())
+@pytest.mark.parametrize("shape", [(1, 5, 3), (9, 64, 48), (37, 1, 33), (130, 700, 131), (300, 1100, 96)])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_right_operand_that_was_packed_before(isa, shape, transposed, dtype):
+    M, K, N = shape
+    kind, on, rng = dtypes.float32 if dtype is np.float32 else dtypes.float64, _machine(isa), np.random.default_rng(0)
+    b, bias = operand(rng, 1, K, N, transposed, dtype), rng.standard_normal(N).astype(dtype)
+    room = packed_bytes(kind, K, N, on)
+    packed, memory = _guarded(np.zeros(-(-room // 64) * 64 // b.itemsize, dtype))
+    packing = plan_packing(kind, K, N, _strides(b)[1:], on)
+    assert packing.workspace_bytes == 0
+    words = [_address({"B": b, "packed": packed}[name]) for name in packing.launch_order]
+    block = (ctypes.c_int64 * (len(words) + 1 + len(packing.constants)))(*words, 0, *packing.constants)
+    for chunk in reversed(range(packing.chunks)):
+        _ENTRY(packing.function_address)(ctypes.addressof(block), chunk, packing.chunks, 0)
+    a = operand(rng, 1, M, K, False, dtype)
+    c = np.full((M, N), np.nan, dtype)
+    kernel = plan_matmul(
+        kind, 1, M, N, K, _strides(a), (0, N, 1), (M * N, N, 1), epilogue="bias_relu", packed=True, machine=on
+    )
+    execute(kernel, a, packed, c, bias)
+    close(c[None], np.maximum(a.astype(np.float64) @ b + bias, 0), K, np.finfo(dtype).eps)
+
+
+def test_packing_for_a_batch_or_half_types_is_refused():
+    for batch, kind in ((2, dtypes.float32), (1, dtypes.float16)):
+        with pytest.raises(NotImplementedError, match="packed B"):
+            plan_matmul(kind, batch, 16, 16, 16, (256, 16, 1), (256, 16, 1), (256, 16, 1), packed=True)

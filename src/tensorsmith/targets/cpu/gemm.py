@@ -122,6 +122,7 @@ def plan_matmul(
     epilogue: str | Body | None = None,
     accumulate: bool = False,
     machine: Machine | None = None,
+    packed: bool = False,
 ) -> MatmulKernel:
     """Plan C[b] = function(A[b] @ B[b] + bias), for run by a recipe.
 
@@ -133,6 +134,7 @@ def plan_matmul(
             the half types need a unit stride in A too.
         epilogue: None, "bias", "relu", "bias_relu", or a body on results and operands in memory (`gemm_epilogue`).
         accumulate: add to what C holds (before the function).
+        packed: B is what `plan_packing` wrote, for a batch of 1; its strides do not matter.
 
     Raises:
         NotImplementedError: dtype, strides or epilogue outside the above; the message names it.
@@ -153,11 +155,15 @@ def plan_matmul(
         )
     if has_body and pieces.converts:
         raise NotImplementedError(f"matrix multiplication of {dtype.name} has no epilogue but bias and relu")
+    if packed and (batch != 1 or pieces.converts):
+        raise NotImplementedError(f"matrix multiplication with a packed B in {dtype.name}, batch {batch}")
     if batch == 0 or M == 0 or N == 0:
         entry = pieces.blocks().addresses[entry_name(has_bias, False, has_body)]
         order = (*"ABC", *(("bias",) if has_bias else ()), *_extras(function))
         return MatmulKernel(entry, 0, (0,) * len(WORDS), order, 0, 0, "blocks", (pieces.blocks(),))
     operands = ("A", "B", "C")
+    if packed:
+        return _plan_blocks(pieces, p, operands, has_bias, function, accumulate, packed)
     if p.N == 1 and M > _FEW_ROWS and not (has_bias or has_body) and p.c_row == 1 and 1 in (p.a_row, p.a_k):
         # A column of results is a row of the transposed problem, which reads A in vectors.
         # Its only row may have any stride: half types, which are packed from vectors, need a unit stride somewhere.
@@ -256,15 +262,16 @@ def _up(a: int, b: int) -> int:
 
 
 def _plan_blocks(
-    pieces: Kernels, p: _Problem, operands: tuple[str, ...], has_bias: bool, function: str | Body, accumulate: bool
-) -> MatmulKernel:
+    pieces: Kernels, p: _Problem, operands: tuple[str, ...], has_bias: bool, function: str | Body, accumulate: bool,
+    packed: bool = False,
+) -> MatmulKernel:  # fmt: skip
     """The general kernel: partition, blocking, packing and tiles."""
     stored, computed, panel = pieces.storage_size, pieces.compute_size, pieces.panel
     M, N, K = p.M, p.N, p.K
     tiles = _ceil(M, pieces.max_rows)
     base, extra = divmod(M, tiles)
     transposed_b = p.b_column != 1
-    pack_all = transposed_b or pieces.converts or not _read_b_in_place(p, pieces)
+    pack_all = packed or transposed_b or pieces.converts or not _read_b_in_place(p, pieces)
     ragged = not pieces.cheap_masks and N % pieces.lanes != 0
     packs = pack_all or ragged
     transposed_a = p.a_row == 1 and p.a_k != 1
@@ -274,38 +281,34 @@ def _plan_blocks(
     packs_left = converts_left or _pack_a(p, pieces, transposed_a)
     left = PACKED_LEFT if packs_left else CONSECUTIVE if p.a_k == 1 else STRIDED
 
-    # Half types accumulate in registers over the whole of K, since C cannot hold partial sums.
-    depth = K if pieces.converts else _K_BLOCK_BYTES // computed
-    blocks = max(1, _ceil(K, depth or 1))
-    k_block = max(1, K if blocks == 1 else _up(_ceil(K, blocks), pieces.lanes))
+    panels_of_b = _panels(pieces, K, N)
+    k_block, slot, panels = panels_of_b.k_block, panels_of_b.slot, panels_of_b.panels
     steps = _ceil(k_block, pieces.depth)
     block_bytes = int(_ROW_BLOCK_SHARE * pieces.machine.level2)
     row_tiles = max(1, min(_ROW_BLOCK_TILES, block_bytes // (pieces.max_rows * steps * computed)))
     if k_block <= _SHALLOW:  # little work between stores: to few pages
         row_tiles = min(row_tiles, max(1, _ROWS_OF_SHALLOW // pieces.max_rows))
 
-    slot = _up(steps, pieces.lanes) * panel * computed + _SKEW
-    panels = _ceil(N, panel)
-    shareable = pack_all and p.batch == 1 and blocks * panels * slot <= _SHARED_BYTES
+    shareable = packed or (pack_all and p.batch == 1 and panels_of_b.nbytes <= _SHARED_BYTES)
     row_parts, column_parts = _parts(p, tiles, panels, pack_all and not shareable, packs_left)
     units = p.batch * row_parts * column_parts
     chunks = min(units, _chunk_count(p))
     units_per_chunk = _ceil(units, max(1, chunks))
     chunks = _ceil(units, units_per_chunk)
-    shared = shareable and row_parts > 1
+    shared = shareable and row_parts > 1 and not packed
     shares = max(1, min(chunks, panels, K * N * stored // _SHARE_BYTES)) if shared else 0
 
     part_tiles, part_columns = _ceil(tiles, row_parts), _ceil(panels, column_parts) * panel
-    one_use = part_tiles <= row_tiles  # a panel's only use follows its packing
+    one_use = part_tiles <= row_tiles and not packed  # a panel's only use follows its packing
     column_block = max(panel, (_ONE_USE_BYTES if one_use else _COLUMN_BLOCK_BYTES) // slot * panel)
     if shared or not packs or column_block > part_columns:
         column_block = part_columns
     block_rows = min(part_tiles, row_tiles) * (base + (1 if extra else 0))
     packed_left = left_bytes(pieces.lanes, computed, pieces.max_rows, block_rows, steps)
     panel_offset = _up(packed_left, _ALIGNMENT) if packs_left else 0
-    slots = 0 if shared or not packs else column_block // panel if pack_all else 1
+    slots = 0 if shared or packed or not packs else column_block // panel if pack_all else 1
     workspace_stride = panel_offset + slots * slot
-    shared_bytes = blocks * panels * slot if shared else 0
+    shared_bytes = panels_of_b.nbytes if shared else 0
     workspace_bytes = shared_bytes + workspace_stride * chunks
 
     narrow = 0 < N % panel <= pieces.lanes
@@ -319,7 +322,7 @@ def _plan_blocks(
         if narrow:
             tile_pieces[f"{size}_narrow"] = pieces.tile(rows, 1, function, left)
     blocks_piece = pieces.blocks()
-    pack_piece = pieces.pack(transposed_b) if packs else None
+    pack_piece = pieces.pack(transposed_b) if packs and not packed else None
     left_piece = pieces.pack_left(transposed_a) if packs_left else None
 
     words = {
@@ -332,7 +335,8 @@ def _plan_blocks(
         "pack": _address(pack_piece), "pack_all": int(pack_all),
         "pack_stride": (p.b_column if transposed_b else p.b_k) * stored,
         "panel_bytes": slot if pack_all else 0, "panel_offset": panel_offset,
-        "pack_chunks": shares, "block_bytes": panels * slot if shared else 0, "column_bytes": slot if shared else 0,
+        "pack_chunks": shares, "block_bytes": panels * slot if shared or packed else 0,
+        "column_bytes": slot if shared or packed else 0, "packed_before": int(packed),
         "shared_bytes": shared_bytes, "wait": native_pool().wait if shared else 0, PACKED: 0, BUSY: 0,
         "pack_left": _address(left_piece),
         "workspace_stride": workspace_stride, "accumulate": int(accumulate),
@@ -358,6 +362,59 @@ def _plan_blocks(
 def _extras(function: str | Body) -> tuple[str, ...]:
     """The launch words of a body: always as many, so that one entry serves all."""
     return EXTRAS if isinstance(function, Body) else ()
+
+
+@dataclass(frozen=True)
+class _Panels:
+    """How the whole of a packed B lies: blocks of k, in each its panels, `slot` bytes apart."""
+
+    k_block: int
+    blocks: int
+    panels: int
+    slot: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.blocks * self.panels * self.slot
+
+
+def _panels(pieces: Kernels, K: int, N: int) -> _Panels:
+    """The panels of a B (K, N), whatever it is multiplied with."""
+    # Half types accumulate in registers over the whole of K, since C cannot hold partial sums.
+    depth = K if pieces.converts else _K_BLOCK_BYTES // pieces.compute_size
+    blocks = max(1, _ceil(K, depth or 1))
+    k_block = max(1, K if blocks == 1 else _up(_ceil(K, blocks), pieces.lanes))
+    slot = _up(_ceil(k_block, pieces.depth), pieces.lanes) * pieces.panel * pieces.compute_size + _SKEW
+    return _Panels(k_block, blocks, _ceil(N, pieces.panel), slot)
+
+
+def packed_bytes(dtype: DType, K: int, N: int, machine: Machine | None = None) -> int:
+    """Memory of a B (K, N) that `plan_packing` wrote."""
+    return _panels(kernels(dtype, machine or default_machine()), K, N).nbytes
+
+
+def plan_packing(dtype: DType, K: int, N: int, strides: Sequence[int], machine: Machine | None = None) -> MatmulKernel:
+    """Plan the panels of a B (K, N), strides in elements, one of them 1: what `plan_matmul(packed=True)` reads.
+
+    They are the panels that the chunks of a product would pack for each other, by the same chunks.
+    """
+    pieces = kernels(dtype, machine or default_machine())
+    b_k, b_column = strides
+    if b_column != 1 and b_k != 1:
+        raise NotImplementedError(f"packing needs a unit stride in B, got strides {tuple(strides)}")
+    transposed = b_column != 1 and N > 1
+    stored, lie = pieces.storage_size, _panels(pieces, K, N)
+    pack_piece, blocks_piece = pieces.pack(transposed), pieces.blocks()
+    shares = max(1, min(lie.panels, K * N * stored // _SHARE_BYTES))
+    words = {
+        **dict.fromkeys(WORDS, 0), "K": K, "N": N, "panels": lie.panels, "k_block": lie.k_block,
+        "b_k": b_k * stored, "b_column": (b_column if N > 1 else 1) * stored, "pack": _address(pack_piece), "pack_all": 1,
+        "pack_stride": (b_column if transposed else b_k) * stored, "panel_bytes": lie.slot, "pack_chunks": shares,
+        "block_bytes": lie.panels * lie.slot, "column_bytes": lie.slot,
+    }  # fmt: skip
+    entry, order = blocks_piece.addresses[entry_name(False, True, False)], ("B", "B", "B", "packed")
+    used = (blocks_piece, pack_piece)
+    return MatmulKernel(entry, shares, tuple(words[name] for name in WORDS), order, 0, 0, "packing", used, shares)
 
 
 def _address(piece: Piece | None) -> int:

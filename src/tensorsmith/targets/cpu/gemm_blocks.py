@@ -4,7 +4,7 @@
     the other chunks:  wait for that count, then
     for unit in this chunk:                              (batch, row part, column part)
         for k in K step k_block:                         sums continue in C from block to block
-            for j in columns step column_block:          B's panels packed, read in place, or packed by the chunks before
+            for j in columns step column_block:          B's panels packed, read in place, or packed before (by chunks, or kept)
                 for rows in row blocks:                  A's block packed, where that pays
                     for panel in columns of the block:
                         tiles of base + 1 rows, then tiles of base rows
@@ -36,6 +36,7 @@ WORDS = (
     "a_batch", "a_row", "a_k", "b_batch", "b_k", "b_column", "c_batch", "c_row",
     "pack", "pack_all", "pack_stride", "panel_bytes", "panel_offset",  # packing function, its stride; slots of panels
     "pack_chunks", "block_bytes", "column_bytes", "shared_bytes", "wait",  # for panels packed once, for all chunks
+    "packed_before",  # whether B is what `plan_packing` wrote
     "pack_left",  # packing function of A or 0
     "workspace_stride", "accumulate",
     "big_wide", "small_wide", "big_narrow", "small_narrow",  # tile functions: rows base + 1 or base, two vectors or one
@@ -111,12 +112,15 @@ def blocks_function(vectors: Vectors) -> Function:
     panel = PANEL_VECTORS * vectors.lanes
     stored, computed = vectors.storage_size, vectors.compute_size
     shares = f.compare("slt", "%chunk", w["pack_chunks"])
-    shared = f.compare("ne", w["pack_chunks"], 0)
+    packed_before = f.compare("ne", w["packed_before"], 0)
+    waits = f.compare("ne", w["pack_chunks"], 0)
+    shared = f.value(f"or i1 {waits}, {packed_before}")
     chunk = f.sub("%chunk", w["pack_chunks"])
     needs = f.value(f"and i1 {f.compare('sge', chunk, 0)}, {f.compare('ne', w['workspace_stride'], 0)}")
     number, bit = f.choose(needs, ["i64", "i64"], lambda: _take_lowest(f, busy), lambda: [0, 0])
     workspace = f.offset("%workspace", f.add(w["shared_bytes"], f.mul(number, w["workspace_stride"])))
     slots = f.select(shared, "ptr", "%workspace", f.offset(workspace, w["panel_offset"]))
+    slots = f.select(packed_before, "ptr", "%B", slots)
     packs = f.compare("ne", w["pack_all"], 0)
     packs_left = f.compare("ne", w["pack_left"], 0)
     has_bias = f.compare("ne", "%bias", "null", "ptr")
@@ -147,7 +151,7 @@ def blocks_function(vectors: Vectors) -> Function:
             pack(source, slots_of(k.index, low), f.minimum(w["k_block"], f.sub(w["K"], k.index)), columns)
             f.note("pack a share of B's panels")
         f.do(f"atomicrmw add ptr {counter}, i64 1 release, align 8")
-    with f.if_(f.value(f"and i1 {shared}, {f.value(f'xor i1 {shares}, true')}")):
+    with f.if_(f.value(f"and i1 {waits}, {f.value(f'xor i1 {shares}, true')}")):
         wait = f.value(f"inttoptr i64 {w['wait']} to ptr")
         f.do(f"call void {wait}(ptr {counter}, i64 {w['pack_chunks']})")
 

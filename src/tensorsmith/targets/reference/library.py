@@ -87,6 +87,7 @@ ROUTINES: dict[str, Routine] = {
     "scatter_reduce": scatter_reduce,
     "searchsorted": searchsorted,
     "conv_weight": lambda arrays, attrs: arrays[0],  # a copy
+    "packed_right": lambda arrays, attrs: arrays[0],  # in another order in memory
     "winograd_weight": winograd_weight,
     **alignments.ROUTINES,
     **decompositions.ROUTINES,
