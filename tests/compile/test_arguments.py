@@ -256,3 +256,14 @@ def test_in_several_threads():
     for thread in threads:
         thread.join()
     assert not failures and len(compiled.plans) == 6
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (1, 3)])
+def test_an_empty_slice_of_a_written_value_may_start_anywhere(shape):
+    def written(x):
+        x = x * 1
+        x.t()[1:].add_(1)
+        x[1:].mul_(2)
+        return x
+
+    assert ts.compile(written)(ts.ones(shape)).tolist() == written(ts.ones(shape)).tolist()

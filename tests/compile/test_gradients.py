@@ -94,3 +94,14 @@ def test_a_tracked_tensor_that_is_written_and_returned_is_refused():
     h = W * 1
     with pytest.raises(NotImplementedError, match=r"writes over a tensor that is tracked by autograd \(input \d, shape"):
         ts.compile(lambda x: h.mul_(x) * 2)(ts.ones(2))
+
+
+def test_a_result_whose_history_was_freed_inside_is_returned():
+    def freed(x):
+        y = x * 1
+        y[1:].mul_(x[1:])
+        return y, ts.autograd.grad(y.sum(), x)[0]
+
+    x = ts.tensor([1.0, 3.0], requires_grad=True)
+    y, gradient = ts.compile(freed)(x)
+    assert (y.tolist(), gradient.tolist()) == ([1.0, 9.0], [1.0, 6.0])

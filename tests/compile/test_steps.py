@@ -264,3 +264,15 @@ def test_a_schedule_that_steps_under_a_transform_leaves_the_transform_on():
     assert gradient(ts.tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
     assert gradient(ts.tensor([3.0, 4.0])).tolist() == [6.0, 8.0]
     assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_an_update_that_waits_for_the_end_keeps_its_memory_until_then():
+    def step(x, w):
+        x.copy_(x @ w)
+        z = (x + 1) @ w  # the last reader of the new value, of the same shape
+        return z[z[:2, 0].long() % 4]  # may fail, so the update waits
+
+    w = ts.eye(4) * 2
+    found, expected = ts.ones(4, 4), ts.ones(4, 4)
+    assert ts.compile(step)(found, w).tolist() == step(expected, w).tolist()
+    assert found.tolist() == expected.tolist() == (ts.ones(4, 4) * 2).tolist()

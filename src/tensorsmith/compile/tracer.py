@@ -185,6 +185,8 @@ class Tracer:
     def offset_in(current: Current, tensor: Tensor) -> int:
         """Where a tensor starts in the value of its storage, in elements of its own dtype."""
         layout = tensor.layout
+        if not tensor.numel():  # nothing is read or written: an empty slice may start anywhere
+            return 0
         known = extent(Strided(current.shape, current.strides)) * current.node.dtype.itemsize
         start = tensor.ptr - current.ptr
         if start < 0 or start + extent(Strided(layout.shape, layout.strides)) * layout.dtype.itemsize > known:

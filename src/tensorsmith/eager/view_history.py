@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -161,6 +162,11 @@ class CopySlices(Node):
 
     def name(self) -> str:
         return "CopySlices"
+
+    @property
+    def saved(self) -> Any:
+        """What the write saved; None once that is freed."""
+        return getattr(self.write, "saved", ())
 
     def release(self) -> None:
         self.write.release()

@@ -355,7 +355,8 @@ class _Builder:
                 continue
             for read in kernel.reads:
                 part = self.part_of.get(read.node)
-                if part is None or self.last_use[read.node] != number or part in self.taken_over:
+                last = self.last_use[read.node] == number and read.node not in self.updates  # those are read at the end
+                if part is None or not last or part in self.taken_over:
                     continue
                 fits = read.node.numel == root.numel and read.node.dtype.itemsize == root.dtype.itemsize
                 fits = fits and extent(self.fusion.place(read.node)) == extent(self.fusion.place(root))
