@@ -24,8 +24,9 @@ from tensorsmith.ir.constants import cast_value, holds
 from tensorsmith.ir.emit import as_python
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.ir.verify import verify
-from tensorsmith.passes.rewrites import SAFE, UNSAFE
+from tensorsmith.passes.rewrites import SAFE
 from tensorsmith.passes.simplify import simplify
+from tensorsmith.passes.unsafe_rewrites import UNSAFE
 from tensorsmith.scalar import functions as f
 from tensorsmith.scalar.table import TABLE, Fn, Typing
 from tensorsmith.targets.reference import interpret
@@ -72,9 +73,20 @@ CASES = {
     "-a * -b": (F, lambda x: -x * -f.exp(x), lambda x: x * f.exp(x)),
     "-a / -b": (F, lambda x: -x / -f.exp(x), lambda x: x / f.exp(x)),
     "|-x|": (F, lambda x: f.abs(-x), lambda x: f.abs(x)),
+    "x * 0 of integers": (I, lambda x: x * 0, lambda x: constant(x, 0)),
+    "f(x, x)": (F, lambda x: f.maximum(x, x), lambda x: x),
+    "x op x of integers": (I, lambda x: x - x, lambda x: constant(x, 0)),
+    "x op 0 of bits": (I, lambda x: (0 | x) ^ (x >> 0), lambda x: constant(x, 0)),
+    "x & 0": (I, lambda x: x & 0, lambda x: constant(x, 0)),
     "f(f(x))": (F, lambda x: f.relu(f.relu(x)), lambda x: f.relu(x)),
     "where decided": (F, lambda x: b.where(b.full(x.graph, (2, 3), True, B), x, 0.0), lambda x: x),
     "where not": (F, lambda x: b.where(f.logical_not(x > 0), x, 0.0), lambda x: b.where(x > 0, 0.0, x)),
+    "where of where": (
+        F,
+        lambda x: b.where(x > 0, b.where(x > 0, x, 1.0), b.where(x > 0, 2.0, -x)),
+        lambda x: b.where(x > 0, x, -x),
+    ),
+    "where True else False": (B, lambda x: b.where(x, constant(x, True), constant(x, False)), lambda x: x),
     "x and True": (B, lambda x: f.logical_and(x, True), lambda x: x),
     "x and False": (B, lambda x: f.logical_and(x, False), lambda x: constant(x, False)),
     "x or False": (B, lambda x: f.logical_or(False, x), lambda x: x),
@@ -102,6 +114,8 @@ CASES = {
     "flip less": (F, lambda x: b.flip(b.flip(x, (0, 1)), (1,)), lambda x: b.flip(x, (0,))),
     "pad of nothing": (F, lambda x: add(Primitive.PAD, x, low=(0, 0), high=(0, 0), step=(1, 1)), lambda x: x),
     "concat of one": (F, lambda x: b.concat([b.slice_(x, 1, 0, 0), x], 1), lambda x: x),
+    "concat of concat": (F, lambda x: b.concat([b.concat([x, -x], 1), x], 1), lambda x: b.concat([x, -x, x], 1)),
+    "concat of slices": (F, lambda x: b.concat([b.slice_(x, 1, 0, 1), b.slice_(x, 1, 1, 2)], 1), lambda x: x),
     "reduce one element": (
         F,
         lambda x: b.reduce(b.reshape(x, (2, 1, 3)), "max", (1,), keepdim=True),
@@ -128,6 +142,14 @@ CASES = {
     "x ** 0.5, x ** -1": (F, lambda x: x**0.5, lambda x: f.sqrt(x)),
     "log exp x": (F, lambda x: f.log(f.exp(x)), lambda x: x),
     "exp log x": (F, lambda x: f.exp(f.log(x)), lambda x: x),
+    "x - c": (F, lambda x: (x - 3.0) - 5.0, lambda x: x + -8.0),
+    "a * b + a * c": (F, lambda x: x * f.sin(x) + f.cos(x) * x, lambda x: x * (f.sin(x) + f.cos(x))),
+    "a * b - a * c": (F, lambda x: x * f.sin(x) - x * f.cos(x), lambda x: x * (f.sin(x) - f.cos(x))),
+    "exp a * exp b": (F, lambda x: f.exp(x) * f.exp(f.sin(x)), lambda x: f.exp(x + f.sin(x))),
+    "sqrt x * sqrt x": (F, lambda x: f.sqrt(x) * f.sqrt(x), lambda x: x),
+    "1 / sqrt x": (F, lambda x: 1.0 / f.sqrt(x), lambda x: f.rsqrt(x)),
+    "log(1 + x)": (F, lambda x: f.log(1.0 + x), lambda x: f.log1p(x)),
+    "-(a - b)": (F, lambda x: f.neg(x - f.sin(x)), lambda x: f.sin(x) - x),
 }
 
 
@@ -187,10 +209,15 @@ UNCHANGED = [
     (U, lambda x: f.abs(-x)),
     (int8, lambda x: b.cast(b.cast(x, float32), uint8)),
     (int16, lambda x: b.cast(b.cast(x, int8), int16)),
-    (I, lambda x: f.floor_divide(x, 0 * f.sign(x))),
+    (I, lambda x: f.floor_divide(x, constant(x, 0))),
     (F, lambda x: b.slice_(b.concat([x, -x], 1), 1, 2, 2)),
     (F, lambda x: b.slice_(b.pad(x, (0, 2), (0, 1)), 1, 1, 3)),
     (F, lambda x: b.permute(x, (1, 0))),
+    (F, lambda x: b.where(x == x, x, 0.0)),
+    (F, lambda x: b.concat([b.slice_(x, 1, 1, 2), b.slice_(x, 1, 0, 1)], 1)),
+    (F, lambda x: b.concat([b.concat([x, -x], 0), b.concat([x, x], 0)], 1)),
+    (F, lambda x: f.neg(x - f.sin(x))),
+    (I, lambda x: b.where(b.cast(f.bitwise_not(x), B), x, 0)),
 ]
 
 

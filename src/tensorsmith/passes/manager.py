@@ -16,8 +16,9 @@ from tensorsmith.ir.graph import Graph, Node, Primitive, rewritten
 from tensorsmith.ir.verify import VerificationError, verify
 from tensorsmith.passes import registry
 from tensorsmith.passes.contraction import contract
-from tensorsmith.passes.rewrites import ALGEBRA, FOLD, UNSAFE, VIEW_RULES, Rule
+from tensorsmith.passes.rewrites import ALGEBRA, FOLD, VIEW_RULES, Rule
 from tensorsmith.passes.simplify import rewrite, without_dead_code
+from tensorsmith.passes.unsafe_rewrites import UNSAFE
 from tensorsmith.scalar.table import Fn
 
 

@@ -1,8 +1,7 @@
 """The table of local rewrites: each looks at one node and returns a better one that means the same, or None.
 
-The SAFE rewrites (FOLD, ALGEBRA, VIEW_RULES) keep every result, NaN, infinities and signed zeros included; where a kernel
-only approximates (constants folded through an elementary function, x ** 2) they give the correctly rounded value. UNSAFE
-rewrites change results in the last bits or at special values and run only where they are asked for.
+They keep every result, NaN, infinities and signed zeros included; where a kernel only approximates (constants folded through
+an elementary function, x ** 2) they give the correctly rounded value. What does not is in `unsafe_rewrites.py`.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ def view_of_constant(node: Node) -> Node | None:
 # ------------------------------------------------------------------------------------------------------------ algebra
 
 
-def _is(node: Node, value: float) -> bool:
+def is_number(node: Node, value: float) -> bool:
     """Whether every element is this number; 0.0 and -0.0 are different."""
     found = constant_value(node)
     return found is not None and found == value and math.copysign(1, found) == math.copysign(1, value)
 
 
-def _map_of(node: Node, fn: Fn) -> bool:
+def is_map(node: Node, fn: Fn) -> bool:
     return node.op is Primitive.MAP and node.attrs["fn"] is fn
 
 
@@ -79,9 +78,9 @@ def neutral(left: float | None, right: float | None) -> Rewrite:
 
     def rewrite(node: Node) -> Node | None:
         a, b = node.inputs
-        if right is not None and _is(b, right):
+        if right is not None and is_number(b, right):
             return a
-        return b if left is not None and _is(a, left) else None
+        return b if left is not None and is_number(a, left) else None
 
     return rewrite
 
@@ -91,7 +90,7 @@ def neutral_of_integers(node: Node) -> Node | None:
     a, b = node.inputs
     if node.dtype.kind not in "iu":
         return None
-    return a if _is(b, 0) else b if _is(a, 0) else None
+    return a if is_number(b, 0) else b if is_number(a, 0) else None
 
 
 def cancel(fn: Fn, inner: Fn) -> Rewrite:
@@ -99,36 +98,36 @@ def cancel(fn: Fn, inner: Fn) -> Rewrite:
 
     def rewrite(node: Node) -> Node | None:
         x = node.inputs[0]
-        return x.inputs[0] if _map_of(x, inner) and x.inputs[0].dtype is node.dtype else None
+        return x.inputs[0] if is_map(x, inner) and x.inputs[0].dtype is node.dtype else None
 
     return rewrite
 
 
 def absolute_of_negative(node: Node) -> Node | None:
     x = node.inputs[0]
-    return map_(Fn.ABS, x.inputs[0]) if _map_of(x, Fn.NEG) and node.dtype.is_signed else None
+    return map_(Fn.ABS, x.inputs[0]) if is_map(x, Fn.NEG) and node.dtype.is_signed else None
 
 
 def idempotent(node: Node) -> Node | None:
     x = node.inputs[0]
-    return x if _map_of(x, node.attrs["fn"]) else None
+    return x if is_map(x, node.attrs["fn"]) else None
 
 
 def add_of_negative(node: Node) -> Node | None:
     a, b = node.inputs
-    if _map_of(b, Fn.NEG):
+    if is_map(b, Fn.NEG):
         return a - b.inputs[0]
-    return b - a.inputs[0] if _map_of(a, Fn.NEG) else None
+    return b - a.inputs[0] if is_map(a, Fn.NEG) else None
 
 
 def sub_of_negative(node: Node) -> Node | None:
     a, b = node.inputs
-    return a + b.inputs[0] if _map_of(b, Fn.NEG) else None
+    return a + b.inputs[0] if is_map(b, Fn.NEG) else None
 
 
 def both_negative(node: Node) -> Node | None:
     a, b = node.inputs
-    if _map_of(a, Fn.NEG) and _map_of(b, Fn.NEG):
+    if is_map(a, Fn.NEG) and is_map(b, Fn.NEG):
         return map_(node.attrs["fn"], a.inputs[0], b.inputs[0])
     return None
 
@@ -137,7 +136,7 @@ def times_minus_one(node: Node) -> Node | None:
     a, b = node.inputs
     if not node.dtype.is_signed:
         return None
-    return -a if _is(b, -1) else -b if _is(a, -1) else None
+    return -a if is_number(b, -1) else -b if is_number(a, -1) else None
 
 
 def divide_by_power_of_two(node: Node) -> Node | None:
@@ -155,13 +154,34 @@ def divide_by_power_of_two(node: Node) -> Node | None:
 
 def small_power(node: Node) -> Node | None:
     x, exponent = node.inputs
-    if _is(exponent, 1):
+    if is_number(exponent, 1):
         return x
-    if _is(exponent, 2):
+    if is_number(exponent, 2):
         return x * x
-    if _is(exponent, 0):
+    if is_number(exponent, 0):
         return full(node.graph, node.shape, 1, node.dtype)  # 1 for NaN too, as pow says
     return None
+
+
+def same_operands(value: int | None = None) -> Rewrite:
+    """What an operation gives for one operand twice: that operand, or a number where the dtype is exact."""
+
+    def rewrite(node: Node) -> Node | None:
+        a, b = node.inputs
+        if a is not b:
+            return None
+        if value is None:
+            return a
+        return None if a.dtype.kind not in "iub" else full(node.graph, node.shape, value, node.dtype)
+
+    return rewrite
+
+
+def times_zero_of_integers(node: Node) -> Node | None:
+    """x * 0, which for floats would lose NaN, infinities and signs."""
+    if node.dtype.kind not in "iu":
+        return None
+    return next((operand for operand in node.inputs if is_number(operand, 0)), None)
 
 
 def decided_where(node: Node) -> Node | None:
@@ -174,14 +194,31 @@ def decided_where(node: Node) -> Node | None:
 
 def where_of_not(node: Node) -> Node | None:
     condition, a, b = node.inputs
-    return where(condition.inputs[0], b, a) if _map_of(condition, Fn.LOGICAL_NOT) else None
+    negated = is_map(condition, Fn.LOGICAL_NOT) or is_map(condition, Fn.BITWISE_NOT)
+    return where(condition.inputs[0], b, a) if negated and condition.inputs[0].dtype.kind == "b" else None
+
+
+def where_of_where(node: Node) -> Node | None:
+    """An inner choice by the same condition is made already."""
+    condition, a, b = node.inputs
+    left = a.inputs[1] if is_map(a, Fn.WHERE) and a.inputs[0] is condition else a
+    right = b.inputs[2] if is_map(b, Fn.WHERE) and b.inputs[0] is condition else b
+    return where(condition, left, right) if left is not a or right is not b else None
+
+
+def where_of_truths(node: Node) -> Node | None:
+    """where(c, True, False) is c."""
+    condition, a, b = node.inputs
+    if node.dtype.kind != "b" or condition.dtype.kind != "b":
+        return None
+    return condition if is_number(a, True) and is_number(b, False) else None
 
 
 def absorbing(value: bool) -> Rewrite:
     """and with False, or with True."""
 
     def rewrite(node: Node) -> Node | None:
-        return next((operand for operand in node.inputs if _is(operand, value)), None)
+        return next((operand for operand in node.inputs if is_number(operand, value)), None)
 
     return rewrite
 
@@ -279,6 +316,33 @@ def single_part(node: Node) -> Node | None:
     return parts[0] if len(parts) == 1 else node.graph.add(Primitive.CONCAT, parts, axis=axis)
 
 
+def concat_of_concat(node: Node) -> Node | None:
+    """What is joined on the same axis is joined at once."""
+    axis = node.attrs["axis"]
+
+    def inner(part: Node) -> bool:
+        return part.op is Primitive.CONCAT and part.attrs["axis"] == axis
+
+    if not any(map(inner, node.inputs)):
+        return None
+    parts = [each for part in node.inputs for each in (part.inputs if inner(part) else (part,))]
+    return node.graph.add(Primitive.CONCAT, parts, axis=axis)
+
+
+def concat_of_slices(node: Node) -> Node | None:
+    """Slices that follow each other in one value, joined again, are one slice."""
+    axis, parts = node.attrs["axis"], node.inputs
+    first = parts[0]
+    if any(part.op is not Primitive.SLICE or part.attrs["axis"] != axis for part in parts):
+        return None
+    start = first.attrs["start"]
+    for part in parts:
+        if part.inputs[0] is not first.inputs[0] or part.attrs["start"] != start or part.attrs["step"] != 1:
+            return None
+        start += part.attrs["length"]
+    return slice_(first.inputs[0], axis, first.attrs["start"], node.shape[axis])
+
+
 def over_one_element(node: Node, sums: bool = False) -> Node | None:
     """Reducing or scanning an axis of extent 1; a sum of floats starts from 0.0, which -0.0 does not survive."""
     x, kind = node.inputs[0], node.attrs["kind"]
@@ -287,59 +351,7 @@ def over_one_element(node: Node, sums: bool = False) -> Node | None:
     return full(node.graph, node.shape, 0, node.dtype) if kind.startswith("arg") else x
 
 
-# ------------------------------------------------------------------------------------------------------- float-unsafe
-
-
-def neutral_zero(node: Node) -> Node | None:
-    a, b = node.inputs
-    return a if constant_value(b) == 0 else b if constant_value(a) == 0 and node.attrs["fn"] is Fn.ADD else None
-
-
-def times_zero(node: Node) -> Node | None:
-    return next((operand for operand in node.inputs if constant_value(operand) == 0), None)
-
-
-def equal_operands(value: int) -> Rewrite:
-    """x - x, x / x."""
-
-    def rewrite(node: Node) -> Node | None:
-        a, b = node.inputs
-        return full(node.graph, node.shape, value, node.dtype) if a is b else None
-
-    return rewrite
-
-
-def divide_by_constant(node: Node) -> Node | None:
-    a, b = node.inputs
-    value = constant_value(b)
-    if not isinstance(value, float) or value == 0.0:
-        return None
-    return map_(Fn.MUL, a, full(node.graph, node.shape, 1.0 / value, node.dtype))
-
-
-def reassociate(node: Node) -> Node | None:
-    """(x op c) op d is x op (c op d) for constants c, d."""
-    inner, outer = node.inputs
-    if constant_value(inner) is not None:
-        inner, outer = outer, inner
-    if constant_value(outer) is None or not _map_of(inner, node.attrs["fn"]):
-        return None
-    x, constant = inner.inputs
-    if constant_value(x) is not None:
-        x, constant = constant, x
-    if constant_value(constant) is None or constant_value(x) is not None:
-        return None
-    folded = fold(map_(node.attrs["fn"], constant, outer))
-    return None if folded is None else map_(node.attrs["fn"], x, folded)
-
-
-def half_power(node: Node) -> Node | None:
-    x, exponent = node.inputs
-    if _is(exponent, 0.5):
-        return map_(Fn.SQRT, x)
-    return map_(Fn.RECIPROCAL, x) if _is(exponent, -1.0) and node.dtype.is_floating_point else None
-
-
+_BITS = (Fn.BITWISE_AND, Fn.BITWISE_OR)
 _VIEWS = (Primitive.RESHAPE, Primitive.PERMUTE, Primitive.EXPAND, Primitive.SLICE, Primitive.FLIP)
 
 FOLD: tuple[Rule, ...] = (
@@ -352,6 +364,7 @@ ALGEBRA: tuple[Rule, ...] = (
     Rule("x + -0", Fn.ADD, neutral(-0.0, -0.0)),
     Rule("x + 0 of integers", Fn.ADD, neutral_of_integers),
     Rule("x - 0", Fn.SUB, neutral(None, 0.0)),
+    Rule("x * 0 of integers", Fn.MUL, times_zero_of_integers),
     Rule("x * 1", Fn.MUL, neutral(1, 1)),
     Rule("x * -1", Fn.MUL, times_minus_one),
     Rule("x / 2**k", Fn.DIV, divide_by_power_of_two),
@@ -364,9 +377,17 @@ ALGEBRA: tuple[Rule, ...] = (
     Rule("-a * -b", Fn.MUL, both_negative),
     Rule("-a / -b", Fn.DIV, both_negative),
     Rule("|-x|", Fn.ABS, absolute_of_negative),
+    *(Rule("f(x, x)", fn, same_operands()) for fn in (Fn.MAXIMUM, Fn.MINIMUM, *_BITS)),
+    *(Rule("x op x of integers", fn, same_operands(0)) for fn in (Fn.SUB, Fn.BITWISE_XOR, Fn.NE, Fn.LT, Fn.GT)),
+    *(Rule("x op x of integers", fn, same_operands(1)) for fn in (Fn.EQ, Fn.LE, Fn.GE)),
+    *(Rule("x op 0 of bits", fn, neutral(0, 0)) for fn in (Fn.BITWISE_OR, Fn.BITWISE_XOR)),
+    *(Rule("x op 0 of bits", fn, neutral(None, 0)) for fn in (Fn.LEFT_SHIFT, Fn.RIGHT_SHIFT)),
+    Rule("x & 0", Fn.BITWISE_AND, absorbing(False)),
     *(Rule("f(f(x))", fn, idempotent) for fn in (Fn.ABS, Fn.RELU, Fn.FLOOR, Fn.CEIL, Fn.TRUNC, Fn.ROUND)),
     Rule("where decided", Fn.WHERE, decided_where),
     Rule("where not", Fn.WHERE, where_of_not),
+    Rule("where of where", Fn.WHERE, where_of_where),
+    Rule("where True else False", Fn.WHERE, where_of_truths),
     Rule("x and True", Fn.LOGICAL_AND, neutral(True, True)),
     Rule("x and False", Fn.LOGICAL_AND, absorbing(False)),
     Rule("x or False", Fn.LOGICAL_OR, neutral(False, False)),
@@ -385,24 +406,10 @@ VIEW_RULES: tuple[Rule, ...] = (
     Rule("flip less", Primitive.FLIP, flip_less),
     Rule("pad of nothing", Primitive.PAD, same_shape),
     Rule("concat of one", Primitive.CONCAT, single_part),
+    Rule("concat of concat", Primitive.CONCAT, concat_of_concat),
+    Rule("concat of slices", Primitive.CONCAT, concat_of_slices),
     Rule("reduce one element", Primitive.REDUCE, over_one_element),
     Rule("scan one element", Primitive.SCAN, over_one_element),
 )
 
 SAFE = (*FOLD, *ALGEBRA, *VIEW_RULES)
-
-UNSAFE: tuple[Rule, ...] = (
-    Rule("x + 0", Fn.ADD, neutral_zero),
-    Rule("x - 0 of either sign", Fn.SUB, neutral_zero),
-    Rule("sum one element", Primitive.REDUCE, lambda node: over_one_element(node, sums=True)),
-    Rule("sum one element", Primitive.SCAN, lambda node: over_one_element(node, sums=True)),
-    Rule("x * 0", Fn.MUL, times_zero),
-    Rule("x - x", Fn.SUB, equal_operands(0)),
-    Rule("x / x", Fn.DIV, equal_operands(1)),
-    Rule("x / c", Fn.DIV, divide_by_constant),
-    Rule("(x * c) * d", Fn.MUL, reassociate),
-    Rule("(x + c) + d", Fn.ADD, reassociate),
-    Rule("x ** 0.5, x ** -1", Fn.POW, half_power),
-    Rule("log exp x", Fn.LOG, cancel(Fn.LOG, Fn.EXP)),
-    Rule("exp log x", Fn.EXP, cancel(Fn.EXP, Fn.LOG)),
-)

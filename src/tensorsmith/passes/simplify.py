@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from tensorsmith.ir.graph import Graph, Node, Primitive, copy_into, replay
-from tensorsmith.passes.rewrites import SAFE, UNSAFE, Rule
+from tensorsmith.passes.rewrites import SAFE, Rule
+from tensorsmith.passes.unsafe_rewrites import UNSAFE
 
 _Subjects = dict[object, list[Rule]]
 MOST_REWRITES = 200  # of one node
