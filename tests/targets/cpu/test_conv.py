@@ -130,6 +130,45 @@ def test_parts_of_images_in_any_order(isa: str, shape: tuple[int, ...]):
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(1, 96, 7, 7, 390), (1, 150, 14, 14, 70), (2, 40, 9, 9, 37)], ids=["49", "196 in parts", "small images"]
+)
+def test_few_positions_share_the_copy_of_x(isa: str, relu: bool, shape: tuple[int, ...]):
+    *shape, out = shape
+    x, w, b = normal(*shape), normal(out, shape[1], 3, 3), normal(out)
+    attrs = {"stride": (1, 1), "low": (1, 1), "dilation": (1, 1), "groups": 1}
+    y = np.empty((shape[0], out, *shape[2:]), np.float32)
+    described = problem(x.shape, w.shape, shape[2:], attrs, _strides(x), _strides(w)[0], _strides(y), 4)
+    kernel = plan_conv(dtypes.float32, described, "bias_relu", _machine(isa))
+    if shape[0] == 1:
+        assert kernel.leading > 1 and kernel.chunks >= kernel.leading + 5, "the work of one image falls into enough parts"
+    found = [check(x, w, {"low": (1, 1)}, isa, b, relu, reverse) for reverse in (False, True)]
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("positions", range(1, 5))
+def test_positions_left_over_are_summed_along_channels_and_taps(isa: str, positions: int):
+    """In several blocks of channels, in a last part of other size, for any number of output channels."""
+    lanes = {"avx512": 16, "avx2": 8, "generic": 4}[isa]
+    if positions > lanes // 4:
+        positions = lanes // 4
+    across = 3 * lanes + positions
+    for channels, out in ((70, 6), (240, 13)):
+        x, w = normal(1, channels, across), normal(out, channels, 3)
+        attrs = {"stride": (1,), "low": (1,), "dilation": (1,), "groups": 1}
+        y = np.empty((1, out, across), np.float32)
+        described = problem(x.shape, w.shape, (across,), attrs, _strides(x), _strides(w)[0], _strides(y), 4)
+        kernel = plan_conv(dtypes.float32, described, None, _machine(isa))
+        assert kernel.constants[WORDS.index("left")] == positions
+        check(x, w, {"low": (1,)}, isa)
+        check(x, w, {"low": (1,)}, isa, normal(out), relu=True)
+    x, w = normal(1, 90, 5 * positions + 3, 3 * lanes // 2), normal(9, 90, 3, 3)
+    check(x, w, {"low": (1, 1)}, isa, normal(9), relu=True)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("shape", [(1, 70, 20, 26), (2, 240, 5, 5)], ids=["many positions", "few positions"])
 def test_sums_are_kept_from_block_to_block_of_channels(isa: str, shape: tuple[int, ...]):
     x, w = normal(*shape), normal(21, shape[1], 3, 3)
@@ -156,17 +195,18 @@ def test_a_result_does_not_depend_on_what_lies_beside_it():
     assert np.isfinite(y[:, :, :3]).all() and np.isnan(y[:, :, 3:]).all()
 
 
-def test_threads_do_not_change_a_bit():
-    x, w = ts.from_numpy(normal(2, 32, 40, 40)), ts.from_numpy(normal(48, 32, 3, 3))
+@pytest.mark.parametrize("shape", [(2, 32, 40, 40), (1, 150, 14, 14)], ids=["parts of images", "one copy of x"])
+def test_threads_do_not_change_a_bit(shape: tuple[int, ...]):
+    x, w = ts.from_numpy(normal(*shape)), ts.from_numpy(normal(100, shape[1], 3, 3))
     before = ts.get_num_threads()
     try:
         found = []
-        for threads in (1, 2):
+        for threads in (1, 2, 3):
             ts.set_num_threads(threads)
-            found.append(ts.nn.functional.conv2d(x, w, padding=1).numpy())
+            found += [ts.nn.functional.conv2d(x, w, padding=1, stride=2).numpy() for _ in range(5)]
     finally:
         ts.set_num_threads(before)
-    assert np.array_equal(*found)
+    assert all(np.array_equal(found[0], each) for each in found)
 
 
 def test_other_dtypes_are_refused():

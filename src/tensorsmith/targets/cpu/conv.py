@@ -3,14 +3,15 @@
     y[n, o, p] = function(bias[o] + sum over c, k of x[n, c, p stride + k dilation - low] w[o, c, k])
 
 `plan_conv` is arithmetic on shapes and strides only; sizes are run-time words of the kernels. x may lie in any strides, the
-kernels of w and the rows of y contiguously. The order of a sum is channels, then taps, whatever the shape: results do not
-depend on the partition, which depends on the shape alone.
+kernels of w and the rows of y contiguously. The partition depends on the shape alone, and with it the order of every sum:
+channels, then taps, in blocks of channels; for positions left over after whole vectors (`conv_left`) lane by lane.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,13 +21,14 @@ import numpy as np
 from tensorsmith.core.dtypes import DType
 from tensorsmith.targets.cpu import gemm_epilogue
 from tensorsmith.targets.cpu.build import format_lines
-from tensorsmith.targets.cpu.conv_blocks import WORDS, blocks_function, entry_functions, entry_name
+from tensorsmith.targets.cpu.conv_blocks import DONE, WORDS, blocks_function, entry_functions, entry_name
+from tensorsmith.targets.cpu.conv_left import left_function, most_left
 from tensorsmith.targets.cpu.conv_tile import TILES, tile_function
 from tensorsmith.targets.cpu.gemm_kernels import Kernels, Piece
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
+from tensorsmith.targets.cpu.pool import native_pool
 
 _SLAB_BYTES = 384 << 10  # stays in the second-level cache beside the weights
-_APART_SLAB_BYTES = 96 << 10  # where parts share no rows, so that small ones cost nothing
 _SMALL_SLAB_BYTES = 64 << 10  # an image below it shares a slab with others
 _WEIGHT_BYTES = 256 << 10  # weights that are read for every panel
 _KEPT_BYTES = 128 << 10  # sums over some of the channels
@@ -35,7 +37,7 @@ _DEPTH = 128  # products of a sum, about, whose weights and vectors of the slab 
 _FEW_PANELS = 5  # up to which weights pass through the caches, and longer rows of them pass faster
 _CHUNK_FLOPS = 4e6
 _MOST_CHUNKS = 32  # each has a slab of its own
-_LEAST_ROWS = 6  # of a part, which reads a few rows of its neighbours too
+_FEW_UNITS = 8  # below it they do not share out evenly among threads
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ class ConvKernels(Kernels):
     def conv_tile(self, rows: int, columns: int, function: str) -> Piece:
         """The register tile of some output channels and vectors of positions."""
         return self._piece(("conv", rows, columns, function), lambda v: [tile_function(v, rows, columns, function)])
+
+    def conv_left(self, positions: int, function: str) -> Piece:
+        """The sums of positions that are left over."""
+        return self._piece(("conv left", positions, function), lambda v: [left_function(v, positions, function)])
 
     def conv_blocks(self) -> Piece:
         """The loops and their entries."""
@@ -198,23 +204,41 @@ class _Slab:
         """Of a row of axis 0, all channels and phases."""
         return p.inner * self.phases[0] * self.phases[1] * self.phases[2] * self.slab_1 * self.pitch * size
 
-    def block(self, p: Problem, size: int) -> int:
+    def most_rows(self, p: Problem, size: int) -> int:
         """Rows of axis 0 of a part, as caches have them."""
-        most = _SLAB_BYTES if self.beyond else _APART_SLAB_BYTES
-        return min(p.out[0], max(1, most // self.row_bytes(p, size) - self.beyond))
+        return min(p.out[0], max(1, _SLAB_BYTES // self.row_bytes(p, size) - self.beyond))
 
-    def cost(self, p: Problem, lanes: int, size: int) -> float:
-        """Cycles of a row of axis 0, about: of filling the slab, of sums, of stores over the ends of runs."""
+    def behind(self, p: Problem) -> int:
+        """Positions of a row of axis 0 after its last result."""
+        return (self.slab_1 - p.out[1]) * self.pitch + self.pitch - p.out[2]
+
+    def left(self, p: Problem, rows: int, lanes: int) -> tuple[int, int]:
+        """Whole vectors of a part of so many rows, and the positions that are left over and computed by themselves."""
+        positions = rows * self.slab_1 * self.pitch - self.behind(p)
+        left = positions % lanes
+        run = p.out[2] if self.pitch > p.out[2] or self.slab_1 > p.out[1] else p.out[1] * p.out[2]
+        if left > min(most_left(lanes, p.inner * math.prod(p.kernel)), run) or positions < lanes:
+            left = 0
+        return -(-(positions - left) // lanes), left
+
+    def cost(self, p: Problem, block: int, lanes: int, size: int) -> float:
+        """Cycles, about, of all parts of `block` rows: of filling slabs, of sums, of stores over the ends of runs."""
+        whole, last = divmod(p.out[0], block)
+        parts = [(whole, block), (1, last)] if last else [(whole, block)]
         rows = self.phases[0] * self.phases[1] * self.phases[2] * self.slab_1
-        fill = p.inner * (1 + self.beyond / self.block(p, size)) * rows * (25 + 3 * self.pitch / lanes)
-        vectors = self.slab_1 * self.pitch / lanes
-        sums = vectors * p.inner * p.kernel[0] * p.kernel[1] * p.kernel[2] * 0.6
+        row = p.inner * rows * (25 + 3 * self.pitch / lanes)
         run = p.out[2] if self.pitch > p.out[2] else p.out[1] * p.out[2]
-        return fill + p.outer * (sums + vectors * (1 + 24 * min(1, lanes / run)))
+        total = 0.0
+        for count, height in parts:
+            vectors, left = self.left(p, height, lanes)
+            sums = p.inner * p.kernel[0] * p.kernel[1] * p.kernel[2] * (vectors + 2 * left / lanes)
+            stores = vectors * (1 + 24 * min(1, lanes / run)) + 16 * left
+            total += count * ((height + self.beyond) * row + p.outer * (sums + stores))
+        return total
 
 
-def _slabs(p: Problem, lanes: int, size: int) -> _Slab:
-    """The cheapest way to lay slabs out: phases of strides, or a copy for every tap along the last axis or two."""
+def _slabs(p: Problem, lanes: int, size: int) -> tuple[_Slab, int]:
+    """The cheapest way to lay slabs out, phases of strides or a copy for every tap along the last axes, and rows of a part."""
     spans = [(k - 1) * d for k, d in zip(p.kernel, p.dilation)]
 
     def slab(copied: tuple[bool, bool, bool]) -> _Slab:
@@ -223,7 +247,12 @@ def _slabs(p: Problem, lanes: int, size: int) -> _Slab:
         return _Slab(copied, (phases[0], phases[1], phases[2]), extents[1], extents[2], spans[0] // p.stride[0])
 
     ways = [slab((False, *copied)) for copied in ((False, False), (False, True), (True, True))]
-    return min(ways, key=lambda way: way.cost(p, lanes, size))
+    choices = []
+    for way in ways:
+        most = way.most_rows(p, size)
+        choices += [(way.cost(p, block, lanes, size), -block, way) for block in range(-(-most // 2), most + 1)]
+    _, block, way = min(choices, key=lambda choice: choice[:2])
+    return way, -block
 
 
 def _loads(outer: int, most: int, columns: int) -> float:
@@ -241,30 +270,34 @@ def plan_conv(
     has_bias, function = gemm_epilogue.parse(epilogue)
     pieces = conv_kernels(dtype, machine or default_machine())
     size, lanes = pieces.storage_size, pieces.lanes
-    way = _slabs(p, lanes, size)
+    way, block = _slabs(p, lanes, size)
     phases, slab_1, pitch, beyond = way.phases, way.slab_1, way.pitch, way.beyond
-
-    by_cache = -(-p.out[0] // way.block(p, size))
-    wanted = min(_MOST_CHUNKS, int(p.flops / _CHUNK_FLOPS)) // (p.batch * p.groups)
-    parts = min(p.out[0], max(by_cache, min(wanted, p.out[0] // _LEAST_ROWS), 1))
-    block = -(-p.out[0] // parts)
     parts = -(-p.out[0] // block)
     slab_0 = block + beyond
     phase = slab_0 * slab_1 * pitch
-    plane = phases[0] * phases[1] * phases[2] * phase * size
 
-    units = p.batch * p.groups * parts
-    chunks = max(1, min(units, _MOST_CHUNKS, int(p.flops / _CHUNK_FLOPS)))
-    units_per_chunk = -(-units // chunks)
-    chunks = -(-units // units_per_chunk)
-
+    vectors, left = way.left(p, block, lanes)
+    _, last_left = way.left(p, p.out[0] - (parts - 1) * block, lanes)
     most, columns = min(TILES[pieces.machine.name], key=lambda tile: _loads(p.outer, *tile))
     tiles = -(-p.outer // most)
     base, extra = divmod(p.outer, tiles)
+
+    slabs = p.batch * p.groups * parts
+    wanted = max(1, min(_MOST_CHUNKS, int(p.flops / _CHUNK_FLOPS)))
+    shared = slabs < min(_FEW_UNITS, wanted)
+    out_parts = min(tiles, -(-min(_FEW_UNITS, wanted) // slabs)) if shared else 1
+    units = slabs * out_parts
+    units_per_chunk = -(-units // min(units, wanted))
+    share_channels = -(-p.inner // _FEW_UNITS) if shared else p.inner
+    shares = -(-p.inner // share_channels) if shared else 0
+    chunks = shares + -(-units // units_per_chunk)
+    plane = phases[0] * phases[1] * phases[2] * phase * size
+    if shared:  # whose last rows write past their ends, while another share writes the next ones
+        plane += 2 * lanes * size
     tap_count = p.kernel[0] * p.kernel[1] * p.kernel[2]
     panel = columns * lanes
-    panels = -(-block * slab_1 * pitch // panel)
-    depth = _DEPTH if panels >= _FEW_PANELS else 8 * _DEPTH
+    panels = -(-vectors // columns)
+    depth = _DEPTH if panels >= _FEW_PANELS else 3 * _DEPTH
     channel_block = -(-p.inner // max(1, min(p.inner, round(p.inner * tap_count / depth))))
     kept_tile = -(-p.outer // tiles) * panel * size
     block_tiles = _WEIGHT_BYTES // (channel_block * tap_count * most * size)
@@ -293,12 +326,18 @@ def plan_conv(
                 tile_pieces[f"{name}_{kind}"] = pieces.conv_tile(count, across, function)
     driver = pieces.conv_blocks()
     slack = 2 * columns * lanes * size  # tiles read, and rows are written, past their ends
-    kept = -(-(p.inner * plane + slack) // 64) * 64
-    workspace_stride = kept + -(-kept_bytes // 64) * 64 + 64
+    up = lambda n: -(-n // 64) * 64
+    slab_bytes = up(p.inner * plane + slack)
+    kept = 0 if shared else slab_bytes
+    windows = kept + up(kept_bytes) + 64
+    workspace_stride = windows + up(p.inner * tap_count * max(left, last_left) * size) + 64
+    shared_bytes = slabs * slab_bytes if shared else 0
+    left_pieces = {count: pieces.conv_left(count, function) for count in {left, last_left} if count}
+    left_functions = {count: next(iter(piece.addresses.values())) for count, piece in left_pieces.items()}
     words = {
         "units": units, "units_per_chunk": units_per_chunk, "parts": parts, "groups": p.groups, "block": block,
         "outer": p.out[0], "channels": p.inner, "slab_0": slab_0, "slab_1": slab_1, "pitch": pitch, "plane": plane,
-        "behind": (slab_1 - p.out[1]) * pitch + pitch - p.out[2], "run_pitch": run_pitch, "run": run,
+        "behind": way.behind(p), "run_pitch": run_pitch, "run": run,
         "space_0": p.space[0], "space_1": p.space[1], "stride_0": p.stride[0], "stride_1": p.stride[1],
         "low_0": p.low[0], "low_1": p.low[1], "phases_0": phases[0], "phases_1": phases[1], "apart_1": apart_1,
         "phases_w": phases[2], "x_batch": p.x[0] * size, "x_group": p.x[1] * p.inner * size,
@@ -309,10 +348,13 @@ def plan_conv(
         "y_batch": p.y[0] * size, "y_group": p.y[1] * p.outer * size, "y_row": p.y[1] * size, "y_0": p.y[2] * size,
         "tiles": tiles, "base": base, "extra": extra, "block_tiles": block_tiles, "columns": columns, "panel": panel,
         "channel_block": channel_block, "kept": kept, "kept_tile": kept_tile,
-        "workspace_stride": workspace_stride,
+        "workspace_stride": workspace_stride, "out_parts": out_parts, "shares": shares, "share_channels": share_channels,
+        "share_slabs": slabs, "slab_bytes": slab_bytes, "shared_bytes": shared_bytes,
+        "wait": native_pool().wait if shared else 0, "left": left, "last_left": last_left, "windows": windows,
+        "left_function": left_functions.get(left, 0), "last_left_function": left_functions.get(last_left, 0), DONE: 0,
         **{
             name: tile_pieces[name].addresses[tile_pieces[name].functions[0].name] if name in tile_pieces else 0
-            for name in WORDS[-6:]
+            for name in WORDS[-7:-1]
         },
     }  # fmt: skip
     return ConvKernel(
@@ -320,10 +362,11 @@ def plan_conv(
         chunks=chunks,
         constants=tuple(words[name] for name in WORDS),
         launch_order=("x", "w", "y", *(["bias"] if has_bias else []), "workspace"),
-        workspace_bytes=workspace_stride * chunks,
+        workspace_bytes=shared_bytes + workspace_stride * chunks,
         flops=p.flops,
-        pieces=(driver, *tile_pieces.values()),
+        pieces=(driver, *tile_pieces.values(), *left_pieces.values()),
         tables=tables,
+        leading=shares,
     )
 
 
