@@ -51,8 +51,8 @@ def test_weights_are_prepared_once_and_reported():
     kept = plan_of(run).memory.kept
     assert kept >= 48 * 64 * 4 and kept == plan_of(run).prepared.nbytes
     made = []
-    for maker in plan_of(run).prepared._makers:
-        maker.run = lambda words, run=maker.run: (made.append(1), run(words))
+    for maker in plan_of(run).prepared.makers:
+        maker.plan.run = lambda words, run=maker.plan.run: (made.append(1), run(words))
     check()
     assert not made
 
@@ -61,8 +61,8 @@ def test_only_what_is_made_of_a_written_weight_is_made_again():
     model = Model()
     run, check = compiled(model)
     made = []
-    for number, maker in enumerate(plan_of(run).prepared._makers):
-        maker.run = lambda words, run=maker.run, number=number: (made.append(number), run(words))
+    for number, maker in enumerate(plan_of(run).prepared.makers):
+        maker.plan.run = lambda words, run=maker.plan.run, number=number: (made.append(number), run(words))
     model.offset.add_(1)
     check()
     assert len(made) == 1

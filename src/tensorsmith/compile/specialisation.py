@@ -18,6 +18,7 @@ from tensorsmith.compile.difference import check_agreement
 from tensorsmith.compile.gradient import TracedGradient, traced_gradient
 from tensorsmith.compile.nest import flatten, hashable, unflatten
 from tensorsmith.compile.old_gradients import OldGradients, Successor
+from tensorsmith.compile.planned import Question, planned
 from tensorsmith.compile.saved import record, table_of
 from tensorsmith.compile.tracer import Current, Effect, Source, TracedStorage, Tracer, module_state
 from tensorsmith.core.layout import Layout, layout_of
@@ -26,7 +27,7 @@ from tensorsmith.eager.operator import BackwardOperator, Operation, Program
 from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.ir.vjp import Saved
 from tensorsmith.passes.manager import off, optimise
-from tensorsmith.runtime.plan import Plan, build_plan
+from tensorsmith.runtime.plan import Plan
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
@@ -504,8 +505,11 @@ class Specialisation:
 
             announce(self.name, self.tracer.graph, self.places, self.left_out)
         verified = self.options is not None and self.options.verify
-        graph, self.report = optimise(self.tracer.graph, self.left_out, True if verified else None)
-        return build_plan(graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped)
+        question = Question(
+            self.tracer.graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped
+        )
+        plan, self.report = planned(question, verified)
+        return plan
 
     @functools.cached_property
     def successors(self) -> list[Successor]:

@@ -17,7 +17,7 @@ from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.control_steps import joined
-from tensorsmith.runtime.steps import LIBRARY_KERNELS, LONG_WORK, KernelStep, Request, Step, index_error
+from tensorsmith.runtime.steps import LIBRARY_KERNELS, LONG_WORK, KernelStep, OutOfBounds, Request, Step
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
 
@@ -119,7 +119,7 @@ def index_check(fusion: Fusion, anchor: Node) -> Request:
     recipe = Recipe(
         lowered.function_address, lowered.chunks, 3, lowered.constants, RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
     )
-    error = index_error(anchor.op.value, seen._replace(offset=0), node.dtype, size, anchor.attrs.get("of_pairs", False))
+    error = OutOfBounds(anchor.op.value, seen._replace(offset=0), node.dtype, size, anchor.attrs.get("of_pairs", False))
 
     def step(sources: list[tuple[int, int]]) -> Step:
         return KernelStep(spec.name, recipe, sources, lowered.bytes_moved, lowered.flops, error, lowered)

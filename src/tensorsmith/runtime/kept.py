@@ -9,9 +9,10 @@ either made at every run, or kept by a kernel that compares it bit for bit with 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,12 +47,12 @@ class Maker:
 
     inputs: places, in `Prepared.inputs`, of what it reads
     offsets: where in the block the values lie
-    run: on the addresses of the inputs, then those of the values
+    plan: runs on the addresses of the inputs, then those of the values
     """
 
     inputs: list[int]
     offsets: list[int]
-    run: Callable[[list[int]], None]
+    plan: Any  # plans hold this
     made_of: list[object] | None = None
 
 
@@ -65,8 +66,8 @@ class Prepared:
     def __init__(self, inputs: tuple[int, ...], words: list[int], makers: list[Maker], nbytes: int) -> None:
         self.inputs = inputs
         self.nbytes = nbytes
-        self._words = words
-        self._makers = makers
+        self.words = words
+        self.makers = makers
         self._lock = threading.Lock()
         self._made_of: list[object] = []
         self._address = 0
@@ -74,7 +75,7 @@ class Prepared:
     def ready(self, words: Sequence[int | float], stamps: Sequence[object | None] | None) -> int:
         """The address of the values for inputs that lie at `words` and have these stamps; None stands for one never seen."""
         given = [object()] * len(self.inputs) if stamps is None else [object() if s is None else s for s in stamps]
-        found = list(zip(given, [words[i] for i in self._words]))
+        found = list(zip(given, [words[i] for i in self.words]))
         if found != self._made_of:
             with self._lock:
                 if found != self._made_of:
@@ -85,11 +86,11 @@ class Prepared:
         self._made_of = []  # while a maker may raise
         if not self._address:
             self._address = allocate(self.nbytes)
-        for maker in self._makers:
+        for maker in self.makers:
             made_of: list[object] = [found[i] for i in maker.inputs]
             if made_of != maker.made_of:
                 maker.made_of = None
-                maker.run([int(found[i][1]) for i in maker.inputs] + [self._address + offset for offset in maker.offsets])
+                maker.plan.run([int(found[i][1]) for i in maker.inputs] + [self._address + offset for offset in maker.offsets])
                 maker.made_of = made_of
         self._made_of = list(found)
 

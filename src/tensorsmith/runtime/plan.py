@@ -304,7 +304,7 @@ class _Builder:
             ),
         )  # fmt: skip
         assert self.arena.peak or not self.kept_bytes, "what reads kept values has a workspace"
-        _link(plan, self.workspace_word + (1 if self.arena.peak else 0) + (1 if self.kept_bytes else 0))
+        link(plan, self.workspace_word + (1 if self.arena.peak else 0) + (1 if self.kept_bytes else 0))
         return plan
 
     def commit(self, root: Node, target: Node) -> Request:
@@ -393,7 +393,7 @@ class _Builder:
         return Output(seen, node.dtype, None, self.position[base])
 
 
-def _link(plan: Plan, words: int) -> None:
+def link(plan: Plan, words: int) -> None:
     """Join native steps to native plans; a plan of one kernel in the order of the words becomes a single launch."""
     steps = plan.steps
     if len(steps) == 1 and isinstance(steps[0], KernelStep):
@@ -475,7 +475,7 @@ def _with_prepared(
             prepared[graph.inputs[len(inputs) + made]] = nbytes
             offsets.append(nbytes)
             nbytes += -(-size // ALIGN) * ALIGN
-        makers.append(Maker([numbers.index(number) for number in part.inputs], offsets, plan.run))
+        makers.append(Maker([numbers.index(number) for number in part.inputs], offsets, plan))
     kept = [graph.inputs[number].shape for number in range(len(inputs), len(graph.inputs))]
     places = [*inputs, *(Strided(shape, contiguous_strides(shape)) for shape in kept)]
     plan = _built(graph, places, outputs, updates, left_out, prepared)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import views
+from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Node, Primitive
@@ -87,15 +88,16 @@ class Request:
     untouched: int = 0  # bytes at the end of the scratch space that are for more workers than there are
 
 
-def no_error(name: str) -> Callable[[int, Sequence[int]], Exception]:
-    """The exception for kernels that report only an integer division by zero."""
+@dataclass(frozen=True)
+class NoError:
+    """The exception for kernels that report only an integer division by zero. Files of plans hold it by its fields."""
 
-    def error(code: int, addresses: Sequence[int]) -> Exception:
+    name: str
+
+    def __call__(self, code: int, addresses: Sequence[int]) -> Exception:
         if code == ZERO_DIVISION:
-            return RuntimeError(f"ZeroDivisionError: {name}: integer division or modulo by zero")
-        return RuntimeError(f"{name}: kernel error {code}")
-
-    return error
+            return RuntimeError(f"ZeroDivisionError: {self.name}: integer division or modulo by zero")
+        return RuntimeError(f"{self.name}: kernel error {code}")
 
 
 def kernel_request(kernel: Kernel) -> Request:
@@ -114,7 +116,7 @@ def kernel_request(kernel: Kernel) -> Request:
 
     def step(sources: list[tuple[int, int]]) -> Step:
         return KernelStep(
-            spec.name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(spec.name), lowered
+            spec.name, recipe, sources, lowered.bytes_moved, lowered.flops, NoError(spec.name), lowered
         )
 
     return Request(words, step, lowered.workspace_bytes, kernel)
@@ -177,7 +179,7 @@ def _matmul(fusion: Fusion, group: Group) -> list[Request]:
 
     def step(sources: list[tuple[int, int]]) -> Step:
         return KernelStep(
-            "_".join(["matmul", *names]), recipe, sources, bytes_moved, kernel.flops, no_error("matmul"), kernel
+            "_".join(["matmul", *names]), recipe, sources, bytes_moved, kernel.flops, NoError("matmul"), kernel
         )
 
     return [Request(words, step, kernel.workspace_bytes)]
@@ -210,7 +212,7 @@ def _packed_right(fusion: Fusion, group: Group) -> list[Request]:
     recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL)
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, 2 * size * root.numel, 0, no_error(name), kernel)
+        return KernelStep(name, recipe, sources, 2 * size * root.numel, 0, NoError(name), kernel)
 
     return [Request(words, step)]
 
@@ -274,7 +276,7 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
     recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, flags)
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("_".join(["conv", *names]), recipe, sources, bytes_moved, kernel.flops, no_error("conv"), kernel)
+        return KernelStep("_".join(["conv", *names]), recipe, sources, bytes_moved, kernel.flops, NoError("conv"), kernel)
 
     untouched = kernel.workspace_bytes - kernel.touched(get_num_threads())
     return [Request(words, step, kernel.workspace_bytes, untouched=untouched)]
@@ -296,7 +298,7 @@ def _winograd_weight(fusion: Fusion, group: Group) -> list[Request]:
     name = "winograd_weight"
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, bytes_moved, kernel.flops, no_error(name), kernel)
+        return KernelStep(name, recipe, sources, bytes_moved, kernel.flops, NoError(name), kernel)
 
     return [Request(words, step)]
 
@@ -313,7 +315,7 @@ def _conv_weight(fusion: Fusion, group: Group) -> list[Request]:
     recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, 0)
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, 2 * size * root.numel, 0, no_error(name), kernel)
+        return KernelStep(name, recipe, sources, 2 * size * root.numel, 0, NoError(name), kernel)
 
     return [Request(words, step)]
 
@@ -333,7 +335,7 @@ def _conv_dot(anchor: Node, *places: tuple[Node, Strided]) -> Request:
     recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, flags)
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("conv_dot", recipe, sources, bytes_moved, kernel.flops, no_error("conv_dot"), kernel)
+        return KernelStep("conv_dot", recipe, sources, bytes_moved, kernel.flops, NoError("conv_dot"), kernel)
 
     return Request(words, step, kernel.workspace_bytes)
 
@@ -382,18 +384,24 @@ def array_at(address: int, seen: Strided, dtype: Any) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(flat, seen.shape, [s * itemsize for s in seen.strides])
 
 
-def index_error(name: str, index: Strided, dtype: Any, size: int, of_pairs: bool) -> Callable[[int, Sequence[int]], Exception]:
+@dataclass(frozen=True)
+class OutOfBounds:
     """The IndexError of a gather or scatter: which index, where it stands, what is allowed."""
 
-    def error(code: int, addresses: Sequence[int]) -> Exception:
+    name: str
+    index: Strided
+    dtype: DType
+    size: int
+    of_pairs: bool = False
+
+    def __call__(self, code: int, addresses: Sequence[int]) -> Exception:
+        index = self.index
         varying = tuple(n if stride else 1 for n, stride in zip(index.shape, index.strides))  # what the kernel counts
         position = np.unravel_index(code - FIRST_POINT, varying) if varying else ()
-        value = array_at(addresses[1], index, dtype)[position]
-        position = position[:-1] if of_pairs else position
+        value = array_at(addresses[1], index, self.dtype)[position]
+        position = position[:-1] if self.of_pairs else position
         where = f" at position {[int(i) for i in position]}" if position else ""
-        return IndexError(f"{name}: index {value}{where} is out of bounds for dimension with size {size}")
-
-    return error
+        return IndexError(f"{self.name}: index {value}{where} is out of bounds for dimension with size {self.size}")
 
 
 def _indexing(fusion: Fusion, group: Group) -> list[Request]:
@@ -437,7 +445,7 @@ def _indexing(fusion: Fusion, group: Group) -> list[Request]:
     ]
     flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
-    error = index_error(root.op.value, index._replace(offset=0), index_node.dtype, size, root.attrs.get("of_pairs", False))
+    error = OutOfBounds(root.op.value, index._replace(offset=0), index_node.dtype, size, root.attrs.get("of_pairs", False))
 
     def step_of(sources: list[tuple[int, int]]) -> Step:
         return KernelStep(root.op.value, recipe, sources, lowered.bytes_moved, lowered.flops, error, lowered)
@@ -464,7 +472,7 @@ def _scan(fusion: Fusion, group: Group) -> list[Request]:
 
     def step(sources: list[tuple[int, int]]) -> Step:
         name = f"scan {spec.kind}"
-        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(name), lowered)
+        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, NoError(name), lowered)
 
     return [Request(words, step)]
 
@@ -491,7 +499,7 @@ def _ranks(fusion: Fusion, group: Group) -> list[Request]:
     )  # fmt: skip
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("ranks", recipe, sources, lowered.bytes_moved, lowered.flops, no_error("ranks"), lowered)
+        return KernelStep("ranks", recipe, sources, lowered.bytes_moved, lowered.flops, NoError("ranks"), lowered)
 
     return [Request(words, step, lowered.workspace_bytes)]
 
@@ -514,7 +522,7 @@ def _search(fusion: Fusion, group: Group) -> list[Request]:
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("search", recipe, sources, lowered.bytes_moved, lowered.flops, no_error("search"), lowered)
+        return KernelStep("search", recipe, sources, lowered.bytes_moved, lowered.flops, NoError("search"), lowered)
 
     return [Request(words, step)]
 
@@ -595,7 +603,7 @@ def _attention(fusion: Fusion, group: Group) -> list[Request]:
     name = anchor.op.value
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(name), lowered)
+        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, NoError(name), lowered)
 
     return [Request(words, step, lowered.workspace_bytes)]
 
@@ -627,7 +635,7 @@ def _recurrent(fusion: Fusion, group: Group) -> list[Request]:
     name = f"{mode}{'_gradient' if backward else ''}"
 
     def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, no_error(name), lowered)
+        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, NoError(name), lowered)
 
     return [Request(words, step, lowered.workspace_bytes)]
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tensorsmith.targets.cpu.image import image_of, images_run_here, load
+from tensorsmith.targets.cpu.image import Image, image_of, images_run_here, load
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Statistics:
 _LOCK = threading.RLock()  # guards LLVM, the registry and the counters; fork takes it, so no child inherits it held
 _STATISTICS = Statistics()
 # (key, names, symbols) -> (what keeps the code alive, addresses). Code is never unloaded: recipes hold bare addresses.
+_ORIGINS: dict[int, tuple[str, str]] = {}  # function -> object and name, of what needs no symbols of ours
+_OBJECTS: dict[str, bytes] = {}
 _REGISTRY: dict[tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]], tuple[Any, list[int]]] = {}
 
 
@@ -93,15 +95,41 @@ def compile_functions(
             code, _ = _object(text, key, machine)
             keep, addresses = _link(code, entry)
         _REGISTRY[entry] = (keep, addresses)
+        if not symbols:
+            _ORIGINS.update({address: (key, name) for address, name in zip(addresses, names)})
+            _OBJECTS[key] = code
         _STATISTICS.linked += 1
         _STATISTICS.link_ms += (time.perf_counter() - start) * 1e3
         _STATISTICS.code_bytes += len(code)
         return list(addresses)
 
 
+def image_of_functions(addresses: Sequence[int]) -> tuple[Image, list[int]] | None:
+    """One image of the code of all these functions, and where in it each of them starts; None where there is no such image."""
+    if not images_run_here() or not all(address in _ORIGINS for address in addresses):
+        return None
+    with _LOCK:
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(_ORIGINS[address][0] for address in addresses))}
+        image = image_of([_OBJECTS[key] for key in numbers])
+    if image is None:
+        return None
+    origins = [_ORIGINS[address] for address in addresses]
+    return image, [image.exports[numbers[key]][name] for key, name in origins]
+
+
+def is_function(word: int) -> bool:
+    """Whether a number is the address of a function that was compiled here."""
+    return word in _ORIGINS
+
+
 def object_key(text: str, machine: Machine) -> str:
     """The name under which the object of ``text`` for ``machine`` is cached (64 hexadecimal digits)."""
-    parts = (str(_FORMAT), str(optimisation()), _versions(), machine.triple, machine.cpu, machine.features, text)
+    return key_of(machine, text)
+
+
+def key_of(machine: Machine, *contents: str) -> str:
+    """The name under which what was made of some contents for a machine is cached, by what makes it."""
+    parts = (str(_FORMAT), str(optimisation()), _versions(), machine.triple, machine.cpu, machine.features, *contents)
     digest = hashlib.blake2b(digest_size=32)
     for part in parts:
         raw = part.encode()

@@ -5,7 +5,7 @@ image holds them side by side with the distances filled in, and behind them, on 
 each name from outside. Putting it into memory is a copy and these addresses, so thirty kernels take as long as JITLink
 takes for one.
 
-    code: text and constants of every object, stubs of calls outwards | slots: addresses | what starts as zeros
+    code: text and constants of every object, stubs of calls outwards | slots: addresses | what starts as zeros | data
 
 Images are made of 64-bit x86 ELF objects whose relocations are known here; `image_of` answers None for any other, which is
 for JITLink.
@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from tensorsmith.targets.cpu.machine import is_x86
 
+ALIGN = 64  # of data
 _PAGE = 4096
 _MOST_BYTES = 1 << 28  # of a section
 _HEADER = b"\x7fELF\x02\x01\x01"
@@ -48,6 +49,7 @@ class Image:
 
     slots:   what each slot holds: the address of a name from outside, or of a place in the image
     zeros:   bytes behind the slots
+    data:    what lies behind those
     exports: for each object where its global symbols are
     """
 
@@ -55,6 +57,13 @@ class Image:
     slots: list[str | int]
     zeros: int
     exports: list[dict[str, int]]
+    data: bytes = b""
+
+    @property
+    def data_at(self) -> int:
+        """Where the data starts."""
+        end = len(self.code) + 8 * len(self.slots) + self.zeros
+        return end + -end % ALIGN
 
 
 class _Relocation(NamedTuple):
@@ -211,12 +220,13 @@ def load(image: Image, symbols: Mapping[str, int] | None = None) -> int:
         OSError: the system gives no memory, or does not let it be executed.
     """
     given = symbols or {}
-    length = len(image.code) + 8 * len(image.slots) + image.zeros
+    length = image.data_at + len(image.data)
     memory = mmap.mmap(-1, max(length, _PAGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     addresses = [base + slot if isinstance(slot, int) else given.get(slot) or address_of(slot) for slot in image.slots]
     memory[: len(image.code)] = image.code
     struct.pack_into(f"<{len(addresses)}Q", memory, len(image.code), *addresses)
+    memory[image.data_at : length] = image.data
     if _protect()(base, len(image.code), mmap.PROT_READ | mmap.PROT_EXEC):
         raise OSError(ctypes.get_errno(), "the system does not let compiled kernels be executed")
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # code is never unloaded: recipes hold bare addresses

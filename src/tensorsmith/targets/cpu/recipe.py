@@ -106,6 +106,11 @@ class Recipe:
         self.keep: object = None  # whatever must live as long as the recipe (packed weights, ...)
 
     @property
+    def function(self) -> int:
+        """The address of the kernel's function."""
+        return self._words[RecipeWord.FUNCTION]
+
+    @property
     def width(self) -> int:
         """Number of argument words."""
         return self._words[RecipeWord.WIDTH]
