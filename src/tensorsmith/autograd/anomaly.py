@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tensorsmith.autograd.node import Node
     from tensorsmith.tensor.tensor import Tensor
 
-_PACKAGE = str(Path(__file__).parent.parent) + "/"
+PACKAGE = str(Path(__file__).parent.parent) + "/"
 
 
 def user_trace() -> traceback.StackSummary:
     """The lines outside this package that lead here, innermost last."""
-    return traceback.StackSummary.from_list(f for f in traceback.extract_stack() if not f.filename.startswith(_PACKAGE))
+    return traceback.StackSummary.from_list(f for f in traceback.extract_stack() if not f.filename.startswith(PACKAGE))
 
 
 def has_nan(tensor: Tensor) -> bool:

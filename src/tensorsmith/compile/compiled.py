@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import itertools
 import threading
 import types
@@ -64,6 +65,7 @@ class Compiled:
         self._broken: set[Any] = set()  # kinds of arguments that run eagerly
         self._said: set[str] = set()
         self._written: tuple[Any, ...] = ()  # calls written out, the last one first
+        self._reasons: dict[str, int] = {}  # why it was traced without a plan to keep, and how often
         self._lock = threading.RLock()  # held while tracing and while the table changes; runs overlap
         self._clock = itertools.count(1)
         functools.update_wrapper(self, function, updated=())
@@ -138,7 +140,8 @@ class Compiled:
                         f"{problem.line}", BreakWarning, 3,
                     )  # fmt: skip
                     return self.function(*args, **kwargs)
-                if specialisation.escaped:  # its first run makes tensors real that were made by the trace
+                self._note_side_effects(specialisation)
+                if specialisation.escaped or specialisation.result_is_new:  # what its first run gives is given once
                     return specialisation.run(tensors)
                 self._remember(key, specialisation)
         return specialisation.run(tensors)
@@ -187,6 +190,24 @@ class Compiled:
         if kind is not None:
             self._say(kind, f"compile: {self.name} is compiled again: {cause}", RecompileWarning)
 
+    def _note_side_effects(self, specialisation: Specialisation) -> None:
+        """Say that a function is traced at every call, when that has happened twice for the same reason."""
+        what = specialisation.changes
+        if what is not None:
+            line = specialisation.tracer.reach.line_that_stores(what)
+            what = f"it changes {what}" + (f" (at {line})" if line else "")
+        elif specialisation.escaped:
+            tensor = specialisation.escaped[0][0]
+            what = f"something outside of it keeps a tensor of it, {tensor.layout.dtype.name}{list(tensor.layout.shape)}"
+        elif specialisation.result_is_new:
+            what = "its result holds an object that is no tensor, container or number"
+        else:
+            return
+        self._reasons[what] = self._reasons.get(what, 0) + 1
+        if self._reasons[what] == 2:
+            self._say("side effect", f"compile: {self.name} is traced at every call, because {what}. Return what it makes, "
+                      "count outside of it, or keep counts and averages in tensors.", RecompileWarning)  # fmt: skip
+
     def _say(self, once: str, message: str, category: type[Warning], depth: int = 4) -> None:
         if once not in self._said:
             self._said.add(once)
@@ -196,6 +217,19 @@ class Compiled:
     def plans(self) -> list[Specialisation]:
         """What was compiled so far, the plan that was used last first."""
         return sorted((s for kept in self.specialisations.values() for s in kept), key=lambda s: -s.used)
+
+
+def _check_kind(function: Any) -> None:
+    """Refuse a function whose body does not run when it is called."""
+    for each in (function, getattr(function, "forward", None), type(function).__call__):
+        what = "generator" if inspect.isgeneratorfunction(each) else "coroutine" if inspect.iscoroutinefunction(each) else None
+        what = "asynchronous generator" if inspect.isasyncgenfunction(each) else what
+        if what is not None:
+            name = getattr(function, "__name__", type(function).__name__)
+            raise NotImplementedError(
+                f"compile: {name} is a {what} function, which computes nothing when it is called; compile a function that "
+                "returns a list or tuple of its results, and call it from there"
+            )
 
 
 @functools.cache
@@ -256,6 +290,7 @@ def compile(  # noqa: A001 - PyTorch's name
     off = () if disable is False else (disable,) if isinstance(disable, str) else tuple(disable)
     on = (enable,) if isinstance(enable, str) else tuple(enable)
     check_names((*off, *on))
+    _check_kind(function)
     options = Options(allow_breaks, off, on, verify, most_plans)
     if hasattr(function, "forward") and hasattr(function, "parameters"):
         return Compiled(function, type(function).__name__, options)

@@ -156,7 +156,7 @@ class _Branch:
     def __init__(self, outer: Tracer, name: str, function: Callable[..., Any], operands: tuple) -> None:
         self.tensors, nest = flatten(operands)
         inner = Tracer(outer.graph.empty(), lines=None)
-        inner.guards, inner.modules = outer.guards, outer.modules
+        inner.guards, inner.reach = outer.guards, outer.reach
         stand_ins: list[Tensor] = []
         for tensor in self.tensors:
             layout = tensor.layout

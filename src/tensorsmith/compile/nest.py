@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
+from tensorsmith.core.dtypes import DType
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -96,3 +101,20 @@ def hashable(nest: Any) -> Any:
     if dataclasses.is_dataclass(nest) and not isinstance(nest, type) and type(nest).__hash__ is None:
         return (type(nest), tuple([hashable(getattr(nest, f.name, None)) for f in dataclasses.fields(nest)]))
     return (type(nest), nest)
+
+
+def objects(nest: Any) -> Iterator[Any]:
+    """What is in a nest beside tensors and containers."""
+    if isinstance(nest, Nest):
+        kind, children = nest
+        for child in children:
+            yield from objects(child[1] if isinstance(kind, _Data | _Default) or issubclass(kind, dict) else child)
+    elif not isinstance(nest, Leaf):
+        yield nest
+
+
+def is_made_anew(value: Any) -> bool:
+    """Whether an object can be changed by who gets it, so that two calls are not to give the same one."""
+    if isinstance(value, type | ModuleType | FunctionType | BuiltinFunctionType | Enum | DType | np.generic):
+        return False
+    return hasattr(value, "__dict__") or isinstance(value, set | bytearray | np.ndarray | deque | dict | Iterator)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import difflib
 import linecache
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import FrameSummary
+from types import FrameType
 from typing import Any
 
-from tensorsmith.autograd.anomaly import user_trace
+from tensorsmith.autograd.anomaly import PACKAGE, user_trace
 from tensorsmith.ir.graph import Graph, Node, format_node
+
+_LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own: what calls it is the user's line
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,41 @@ class Line:
 
 def users_line() -> Line | None:
     """The innermost line being executed that is not this package's."""
+    frame = users_frame()
+    return Line(frame.filename, frame.lineno or 0) if frame is not None else None
+
+
+def users_frame() -> FrameSummary | None:
+    """The innermost call being executed that is neither this package's nor of Python's own library."""
     trace = user_trace()
-    return Line(trace[-1].filename, trace[-1].lineno or 0) if trace else None
+    return next((each for each in reversed(trace) if not each.filename.startswith((_LIBRARY, "<"))), trace[-1] if trace else None)
+
+
+def line_of_change(changed: Callable[[], bool], run: Callable[[], Any]) -> str:
+    """The user's line that first makes `changed()` true while `run()`, which may fail, is running; "" where none does."""
+    found, before = [""], sys.gettrace()
+
+    def follow(frame: FrameType, event: str, argument: Any) -> Any:
+        if found[0] or frame.f_code.co_filename.startswith((PACKAGE, _LIBRARY, "<")):
+            return None
+        last = [frame.f_lineno]
+
+        def at_line(frame: FrameType, event: str, argument: Any) -> Any:
+            if not found[0] and event in ("line", "return") and changed():
+                found[0] = str(Line(frame.f_code.co_filename, last[0]))
+            last[0] = frame.f_lineno
+            return at_line
+
+        return at_line
+
+    sys.settrace(follow)
+    try:
+        run()
+    except Exception:  # noqa: S110 - the caller has an error of its own to raise
+        pass
+    finally:
+        sys.settrace(before)
+    return found[0]
 
 
 def _signature(node: Node) -> tuple[Any, ...]:

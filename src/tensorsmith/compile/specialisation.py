@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import operator
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,11 +17,12 @@ from typing import Any
 
 from tensorsmith.compile.difference import check_agreement
 from tensorsmith.compile.gradient import TracedGradient, traced_gradient
-from tensorsmith.compile.nest import flatten, hashable, unflatten
+from tensorsmith.compile.nest import flatten, hashable, is_made_anew, objects, unflatten
 from tensorsmith.compile.old_gradients import OldGradients, Successor
 from tensorsmith.compile.planned import Question, planned
 from tensorsmith.compile.saved import record, table_of
-from tensorsmith.compile.tracer import Current, Effect, Source, TracedStorage, Tracer, module_state
+from tensorsmith.compile.source_lines import line_of_change
+from tensorsmith.compile.tracer import Current, Effect, Source, TracedStorage, TraceError, Tracer
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.operator import BackwardOperator, Operation, Program
@@ -33,6 +35,7 @@ from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
 
 Memory = int | tuple[str, int]
+_layout_of = operator.attrgetter("layout")
 
 
 class _TracedProgram(Program):
@@ -90,6 +93,18 @@ class Pinned(Exception):
         self.numbers = numbers
 
 
+class RandomConstant(TraceError):
+    """Raised after a trace: the function drew numbers that are not ours, which would be constants."""
+
+    def __init__(self, stream: str, moved: Callable[[], bool], line: str = "") -> None:
+        super().__init__(
+            f"compile: the function draws random numbers from {stream}{line and ', at '}{line}; they would be drawn once, "
+            "while it is traced.\n"
+            "Ways out: draw with ts.rand, ts.randint or ts.randn; or draw outside of the function, and pass it a tensor."
+        )
+        self.stream, self.moved = stream, moved
+
+
 def specialise(
     name: str, function: Callable, arguments: list[Tensor], nest: Any, count: int | None = None, options: Any = None
 ) -> Specialisation:
@@ -100,6 +115,10 @@ def specialise(
             return Specialisation(name, function, arguments, nest, count, pinned, options)
         except Pinned as found:
             pinned |= found.numbers
+        except RandomConstant as problem:  # everything is as it was: run it again, looking
+            again = functools.partial(Specialisation, name, function, arguments, nest, count, pinned, options)
+            line = line_of_change(problem.moved, again)
+            raise RandomConstant(problem.stream, problem.moved, line) from None
 
 
 class Specialisation:
@@ -119,9 +138,12 @@ class Specialisation:
         self.pinned = [(i, arguments[i]) for i in sorted(pinned)]
         if options is not None and options.verify:
             tracer.lines = []
+        self.result_is_new = False  # whether the result holds an object that eager execution would make anew at every call
         self.numbers: dict[int, int] = {}  # the graph input that is a traced storage (by id)
         count = len(arguments) if count is None else count
-        tracer.guards.watch_function(function)
+        tracer.reach.function(function)
+        for each in objects(nest):
+            tracer.reach.value("an argument", each)
         stand_ins = self.stand_ins_of(arguments, pinned)
         with tracer:
             try:
@@ -131,17 +153,23 @@ class Specialisation:
             except BaseException:
                 tracer.undo()
                 tracer.forget_state()
+                tracer.guards.put_back()
                 raise
             while results:  # let go of the recorded graph: real results take their place
                 results.pop().node = None
-            self.escaped = self.find_escaped(stand_ins)
             self.let_go(stand_ins)
+            stand_ins.clear()
+            self.had = dict.fromkeys(self.had)
+            self.escaped = self.find_escaped()
+        self.changes = tracer.guards.changed()  # what the function itself changes of what it depends on
         self.events = [e for e in tracer.events if isinstance(e, Effect) or e.node is not None]
         self.effects = [e for e in self.events if isinstance(e, Effect)]
         self.recording: tuple[tuple[bool, ...], tuple[bool, ...], tuple[Saved, ...]] | None = None  # needs, outputs, table
         if self.gradient is not None:
             self.save_for(self.gradient)
         self.choices = [(optimizer, choices) for optimizer, choices, _ in tracer.optimizers.values()]
+        tensors = [(s.tensor, s.layout.with_tracking(s.tracked)) for s in tracer.sources if s.tensor is not None and s.layout]
+        self.captured = [tensor for tensor, _ in tensors], [layout for _, layout in tensors]
         self.captured_storages = {id(s.tensor.storage) for s in tracer.sources if s.tensor is not None}
         self.runs = 0
         self.lost_state = False  # whether it refers to optimiser state that went with its first run, which failed
@@ -151,8 +179,27 @@ class Specialisation:
     def trace(self, function: Callable, nest: Any, stand_ins: list[Tensor]) -> list[Tensor]:
         """Run the function once; the tensors of its result."""
         args, kwargs = unflatten(nest, stand_ins)
-        tensors, self.result_nest = flatten(function(*args, **kwargs), "result")
+        grad = modes.grad
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            left, modes.grad = modes.grad, grad
+        if self.tracer.refused is not None:  # the function went on after an error that was meant for its author
+            raise self.tracer.refused
+        if left is not grad:
+            raise TraceError(
+                f"compile: the function leaves gradient recording switched {'on' if left else 'off'}, which would happen only "
+                "while it is traced; use `with ts.set_grad_enabled(...)`, or set it outside of the function"
+            )
+        moved = self.tracer.guards.drawn()
+        if moved is not None:
+            raise RandomConstant(*moved)
+        tensors, self.result_nest = flatten(result, "result")
         self.check_containers(nest, (args, kwargs), stand_ins)
+        known = {id(each) for each in objects(nest)}
+        self.result_is_new = any(
+            is_made_anew(each) and id(each) not in known and each not in self.tracer.reach for each in objects(self.result_nest)
+        )
         return tensors
 
     @staticmethod
@@ -169,22 +216,26 @@ class Specialisation:
                 "arguments; return the new container instead, or let the function capture it"
             )
 
-    def find_escaped(self, stand_ins: list[Tensor]) -> list[tuple[Tensor, int, Memory]]:
-        """Traced tensors that somebody still holds (a new optimiser state, say), as outputs: the first run makes them real.
+    def find_escaped(self) -> list[tuple[Tensor, int, Memory]]:
+        """Traced tensors that somebody still holds (a list of results, say): the first run makes them real.
 
-        By now nothing of the trace refers to a traced tensor but the arguments' stand-ins.
+        With each goes the output that it is, or, where it shows an input, how many bytes from that input's start. By now
+        nothing of the trace refers to a traced tensor.
         """
-        known = {id(t) for t in stand_ins}
 
         def alive() -> list[Tensor]:
-            return [t for t in (ref() for ref in self.tracer.made) if t is not None and id(t) not in known]
+            return [t for t in (ref() for ref in self.tracer.made) if t is not None and isinstance(t.storage, TracedStorage)]
 
         if alive():
             gc.collect()
         outputs = list(self.tracer.graph.outputs)
-        found: list[tuple[Tensor, int, Memory]] = [
-            (t, self.output(self.tracer.value(t), outputs), ("made", id(t.storage))) for t in alive()
-        ]
+        found: list[tuple[Tensor, int, Memory]] = []
+        for tensor in alive():
+            memory = self.memory_of(tensor)
+            if isinstance(memory, int):
+                found.append((tensor, tensor.ptr - self.tracer.current(tensor).ptr, memory))
+            else:
+                found.append((tensor, self.output(self.tracer.value(tensor), outputs), memory))
         self.tracer.graph.outputs = tuple(outputs)
         return found
 
@@ -249,7 +300,7 @@ class Specialisation:
 
     def lend_gradients(self, arguments: list[Tensor], stand_ins: list[Tensor], count: int) -> None:
         """Leaves among the arguments have the gradients that they have; `had` remembers them."""
-        self.had: dict[int, Tensor] = {}
+        self.had: dict[int, Tensor | None] = {}
         given = iter(stand_ins[count:])
         for argument, stand_in in zip(arguments[:count], stand_ins):
             if has_gradient(argument):
@@ -268,6 +319,8 @@ class Specialisation:
         tracer = self.tracer
         graph = tracer.graph
         outputs: list[Node] = []
+        for tensor in results:  # a captured tensor that the function only returns is an input now
+            tracer.value(tensor)
         for number, source in enumerate(tracer.sources):
             if source.tensor is not None:
                 self.numbers[id(source.tensor.storage)] = number
@@ -372,16 +425,10 @@ class Specialisation:
 
     def unfit(self, arguments: Sequence[Tensor]) -> str | None:
         """What of that has changed, as kind and description; None where nothing has."""
-        for source in self.tracer.sources:
-            if source.tensor is not None:
-                layout = source.tensor.layout
-                if layout.tracked is not source.tracked or layout.with_tracking(False) is not source.layout:
-                    return differing("a captured tensor", source.layout.with_tracking(source.tracked), layout)  # type: ignore[union-attr]
-        for module, state in self.tracer.modules:
-            found = module_state(module)
-            if found != state:
-                what = "the mode" if found[0] != state[0] else "module structure: the parameters, buffers or submodules"
-                return f"{what} of {type(module).__name__}"
+        captured, layouts = self.captured
+        if not all(map(operator.is_, map(_layout_of, captured), layouts)):
+            before, after = next((b, t.layout) for t, b in zip(captured, layouts) if t.layout is not b)
+            return differing("a captured tensor", before, after)
         if self.lost_state:
             return "the optimiser's state"
         for i, tensor in self.pinned:
@@ -399,7 +446,9 @@ class Specialisation:
             if (leaf.state is not None and leaf.state.grad is not None) != had:
                 return "whether a captured leaf has a gradient"
         changed = self.tracer.guards.changed()
-        return None if changed is None else f"the Python value {changed}"
+        if changed is None or changed.startswith(("module structure", "the mode", "the hooks", "the attributes")):
+            return changed
+        return f"the Python value {changed}"
 
     def operands(self, arguments: Sequence[Tensor]) -> list[Any]:
         """The values of the graph's inputs. What changes from run to run is asked for in the order of the function."""
@@ -597,9 +646,15 @@ class Specialisation:
             leaf = arguments[target] if isinstance(target, int) else target
             leaf.ensure_state().grad = None if grad is None else own(grad, memory)
         for tensor, number, memory in self.escaped:
-            real = own(number, memory)
-            tensor.storage, tensor.ptr = real.storage, real.ptr
-            tensor.layout = real.layout.with_tracking(tensor.layout.tracked)
+            if isinstance(memory, int):
+                operand = operands[memory]
+                tensor.storage, tensor.ptr = operand.storage, operand.ptr + number
+                if tensor.base is None:
+                    tensor.stamp = operand.storage.version
+            else:
+                real = own(number, memory)
+                tensor.storage, tensor.ptr = real.storage, real.ptr
+                tensor.layout = real.layout.with_tracking(tensor.layout.tracked)
             tensor.__dict__.pop("_traced", None)
 
         def result(place: int) -> Tensor:

@@ -14,9 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorsmith.autograd.anomaly import user_trace
+from tensorsmith.autograd.memory import as_array
 from tensorsmith.autograd.node import accumulates
 from tensorsmith.compile.guards import Guards
+from tensorsmith.compile.nest import flatten
+from tensorsmith.compile.printing import listening
+from tensorsmith.compile.reach import Reach
+from tensorsmith.compile.source_lines import users_frame
 from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
@@ -125,8 +129,12 @@ class Tracer:
     optimizers: dict[int, tuple[Any, tuple, dict]] = field(default_factory=dict)  # that step: choices and state before
     stops: bool = False  # whether autograd stopped somewhere, or followed a rule of the user's, on tracked tensors
     guards: Guards = field(default_factory=Guards)  # the Python values that the function read
+    refused: ValueNeeded | None = None  # the first error for a value, even if the function caught it
     lines: list[tuple[int, str]] | None = None  # from which node on a line of the user made nodes, where asked for
-    modules: list[tuple[Any, Any]] = field(default_factory=list)  # modules called, with what the trace relied on
+    reach: Reach = field(init=False)  # finds them
+
+    def __post_init__(self) -> None:
+        self.reach = Reach(self.guards)
 
     # --- values -----------------------------------------------------------------------------------------------------
 
@@ -245,6 +253,12 @@ class Tracer:
         with traced_by(None):
             return act()
 
+    def later(self, act: Callable[[], Any], tensors: Sequence[Any], what: str) -> None:
+        """Something is said: at every run, and not now, for it cannot be taken back. What is said must be known now."""
+        for each in flatten(tensors)[0]:
+            self.refuse(each, what)
+        self.events.append(Effect(act, lambda: _nothing))
+
     def writes_to(self, tensor: Tensor) -> int:
         """How often the function has written a tensor so far."""
         found = self.storages.get(id(tensor.storage))
@@ -268,8 +282,7 @@ class Tracer:
 
     def note_module(self, module: Any) -> None:
         """A module is called: what is traced holds for its mode and what it holds now."""
-        self.modules.append((module, module_state(module)))
-        self.guards.watch_module(module)
+        self.reach.value(type(module).__name__, module)
 
     # --- operators --------------------------------------------------------------------------------------------------
 
@@ -386,7 +399,8 @@ class Tracer:
     def refuse(self, tensor: Tensor, what: str) -> None:
         """Raise where the value of a traced tensor is asked for; tensors that exist outside the trace may be read."""
         current = self.storages.get(id(tensor.storage))
-        if current is None:
+        if current is None or (current.owner is not None and not current.writes):
+            self.guards.array(as_array(tensor), f"of a {tensor.layout.dtype.name}{list(tensor.layout.shape)} that it reads")
             return
         problem = ValueNeeded(
             f"compile: {what} needs the value of a tensor while the function is traced, at {user_line()}\n"
@@ -395,6 +409,7 @@ class Tracer:
             "run eagerly, with a notice: ts.compile(f, allow_breaks=True)."
         )
         problem.line = user_line()
+        self.refused = self.refused or problem
         raise problem
 
     def hides(self, tensor: Tensor) -> bool:
@@ -448,30 +463,25 @@ class Tracer:
             raise TraceError("compile: a compiled function is already being traced in this thread")
         fast.start_tracing()
         modes.tracer = self
+        listening.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        listening.stop()
         modes.tracer = None
         fast.stop_tracing()
 
 
+def _nothing() -> None:
+    """Puts nothing back."""
+
+
 def user_line() -> str:
     """The user's line that is running, as `file:line: text`."""
-    trace = user_trace()
-    if not trace:
+    frame = users_frame()
+    if frame is None:
         return "an unknown line"
-    frame = trace[-1]
     return f"{frame.filename}:{frame.lineno}: {frame.line or ''}".rstrip(": ")
-
-
-def module_state(module: Any) -> tuple:
-    """What a trace relies on: the mode of a module, and which tensors and modules it holds."""
-    return (
-        module.training,
-        *map(id, module._parameters.values()),
-        *map(id, module._buffers.values()),
-        *map(id, module._modules.values()),
-    )
 
 
 def _follow(start: Strided, chain: Sequence[Node]) -> Strided | None:

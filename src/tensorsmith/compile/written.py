@@ -103,37 +103,16 @@ def _accepts(plan: Specialisation, arguments: Sequence[Tensor]) -> Callable[[Seq
     for source in plan.tracer.sources:
         if source.tensor is not None:
             checks.append(f"{text.name('t', source.tensor)}.layout is {text.name('l', source.tensor.layout)}")
-    for module, _ in plan.tracer.modules:
-        checks.append(f"{text.name('m', module)}.training is {module.training}")
-        for held in (module._parameters, module._buffers, module._modules):
-            if held:
-                where = text.name("d", held)
-                checks.append(f"len({where}) == {len(held)}")
-                checks += [f"{where}.get({key!r}) is {text.name('v', value)}" for key, value in held.items()]
     for optimizer, choices in plan.choices:
         checks.append(f"{text.name('o', optimizer)}.choices() == {text.name('c', choices)}")
     for leaf, had in plan.had_grad:
         where = text.name("t", leaf)
         has = f"{where}.state is not None and {where}.state.grad is not None"
         checks.append(f"({has})" if had else f"not ({has})")
-    guards = plan.tracer.guards
-    for entries, key, _, _ in guards.entries:
-        found = entries.get(key, guards)  # `guards` is no value of theirs
-        if found is guards:
-            checks.append(f"{text.name('k', key)} not in {text.name('d', entries)}")
-        else:
-            checks.append(f"{text.name('d', entries)}.get({text.name('k', key)}) is {text.name('v', found)}")
-    for cell, _, _ in guards.cells:
-        try:
-            checks.append(f"{text.name('c', cell)}.cell_contents is {text.name('v', cell.cell_contents)}")
-        except ValueError:  # not assigned yet: left to the general way
-            checks.append("False")
-    for items, _, _ in guards.lists:
-        where = text.name("d", items)
-        checks.append(f"len({where}) == {len(items)}")
-        checks += [f"{where}[{i}] is {text.name('v', value)}" for i, value in enumerate(items)]
+    checks += plan.tracer.guards.conditions(text.name)
     text.lines = [f"if len(args) != {count}:", "    return False", f"{_given(count)} = args"]
-    text.lines += ["return (", *(f"    {check} and" for check in checks), "    True", ")"]
+    text.lines += ["try:", "    return (", *(f"        {check} and" for check in checks), "        True", "    )"]
+    text.lines += ["except RuntimeError:  # a container changes its size in another thread", "    return False"]
     return text.function("accepts(args)")
 
 

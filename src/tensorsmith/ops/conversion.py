@@ -273,6 +273,14 @@ def _set_data(self: Tensor, value: Tensor) -> None:
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     if self.layout.tracked and value.layout.dtype.kind not in "fc":
         raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+    if modes.tracer is not None and self.layout.level is None and value.layout.level is None:
+        if self.layout.dtype is not value.layout.dtype or self.layout.shape != value.layout.shape:
+            raise NotImplementedError(
+                f"setting the data of a tensor inside a compiled function to one of another kind: {self.layout.dtype.name}"
+                f"{list(self.layout.shape)}, now {value.layout.dtype.name}{list(value.layout.shape)}"
+            )
+        modes.tracer.detach(self).copy_(value.detach())
+        return
     need_memory("setting the data", self, value)
     self.storage, self.ptr = value.storage, value.ptr
     self.layout = value.layout.with_tracking(self.layout.tracked)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorsmith.core.dtypes import BY_NAME
 from tensorsmith.core.layout import Layout
+from tensorsmith.ops.conversion import clone, detach
 from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.registry import method
 from tensorsmith.tensor.storage import Storage
@@ -30,6 +31,9 @@ def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
     Raises RuntimeError for a tensor that an operator made: the copy could not stay in its graph.
     """
+    if self.storage.traced and self.is_leaf:
+        result = memo[id(self)] = clone(detach(self)).requires_grad_(self.layout.tracked)
+        return result
     need_memory("copy.deepcopy", self)
     found = memo.get(id(self))
     if found is not None:

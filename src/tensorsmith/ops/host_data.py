@@ -25,7 +25,7 @@ from tensorsmith.core.dtypes import (
 from tensorsmith.core.views import Strided
 from tensorsmith.runtime.steps import array_at
 from tensorsmith.targets.reference.representation import converted, rounded
-from tensorsmith.tensor.tensor import Tensor, readable
+from tensorsmith.tensor.tensor import Tensor, readable, refuse_value
 
 
 def array_of(tensor: Tensor) -> np.ndarray:
@@ -33,6 +33,8 @@ def array_of(tensor: Tensor) -> np.ndarray:
     layout = tensor.layout
     if layout.level is not None:
         tensor = readable(tensor, "this operator")
+    if tensor.storage.traced:
+        refuse_value(tensor, "this operator")
     return array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)
 
 

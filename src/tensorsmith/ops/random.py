@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,8 +59,24 @@ class Generator:
         seed = int(seed)
         if not -(1 << 63) <= seed <= _MASK:
             raise RuntimeError(f"manual_seed expected a seed of 64 bits, got {seed}")
-        self.key, self.offset = _signed(seed & _MASK), 0
+        self._go_to(_signed(seed & _MASK), 0)
         return self
+
+    def _go_to(self, key: int, offset: int) -> None:
+        """Go on from there; a compiled function does so at every run."""
+        if modes.tracer is None:
+            self.key, self.offset = key, offset
+            return
+
+        def keep() -> Callable[[], None]:
+            before = self.key, self.offset
+
+            def put_back() -> None:
+                self.key, self.offset = before
+
+            return put_back
+
+        modes.tracer.effect(lambda: self._go_to(key, offset), keep)
 
     def seed(self) -> int:
         """Start the stream of a seed from the operating system, and return the seed."""
@@ -80,8 +96,7 @@ class Generator:
         """Go on where `get_state` was called."""
         if not isinstance(state, Tensor) or state.dtype is not dtypes.uint8 or state.numel() != 16:
             raise TypeError("expected a generator state: a uint8 tensor of 16 elements, as get_state() returns it")
-        key, offset = np.ascontiguousarray(array_of(state)).view(np.int64).tolist()
-        self.key, self.offset = key, offset
+        self._go_to(*np.ascontiguousarray(array_of(state)).view(np.int64).tolist())
 
     def draw(self, count: int) -> tuple[Any, Any]:
         """(key, first counter) of `count` fresh counters."""
@@ -339,7 +354,7 @@ def randperm(
         if dtype.kind in "iu" and n - 1 > dtypes.iinfo(dtype).max:
             raise RuntimeError(f"randperm: value {n - 1} cannot be converted to type {c_name(dtype)} without overflow")
     words = randint(0, 1 << 62, (n,), generator=generator)
-    if words.layout.level is not None:  # an order for every example of a vmap
+    if words.layout.level is not None or words.storage.traced:  # an order for every example of a vmap, or at every run
         return words.argsort(stable=True).to(dtype or int64)  # type: ignore[attr-defined]
     return copy_array(np.argsort(array_of(words), kind="stable").astype((dtype or int64).numpy))
 
@@ -403,9 +418,7 @@ def _in_place(name: str, words: int, defaults: dict[str, float], check: Any = No
         return operation(self, key, offset, *parameters)
 
     method.__name__ = method.__qualname__ = name + "_"
-    method.__doc__ = (
-        f"Write samples of the {name.replace('_', '-')} distribution ({', '.join(defaults)}) over this tensor."
-    )
+    method.__doc__ = f"Write samples of the {name.replace('_', '-')} distribution ({', '.join(defaults)}) over this tensor."
     inplace_method(name, method)
 
 

@@ -16,7 +16,7 @@ from tensorsmith.core.dtypes import bool_, complex_dtype, get_default_dtype, int
 from tensorsmith.core.views import Strided
 from tensorsmith.runtime.steps import array_at
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, refuse_value
 
 
 @dataclass
@@ -153,6 +153,8 @@ def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
 
 def values_of(x: Tensor) -> np.ndarray:
     """The values as NumPy prints them: half types as float32."""
+    if x.storage.traced:
+        refuse_value(x, "text of its values")
     values = array_at(x.ptr, Strided(x.layout.shape, x.layout.strides), x.layout.dtype)
     return values.astype(np.float32) if x.layout.dtype.is_half else values
 
@@ -199,8 +201,16 @@ def _repr(self: Tensor) -> str:
     return format_tensor(self)
 
 
+def _str(self: Tensor) -> str:
+    if modes.tracer is not None and self.storage.traced:
+        refuse_value(self, "str()")
+    return format_tensor(self)
+
+
 def _format(self: Tensor, specification: str) -> str:
     """As its number for a zero-dim tensor, so that f"{loss:.3f}" works; as its text otherwise."""
+    if self.storage.traced:
+        refuse_value(self, "format()")
     if not self.ndim and not self.layout.tracked:
         return format(values_of(self).item(), specification)
     if not self.ndim and specification:
@@ -209,5 +219,5 @@ def _format(self: Tensor, specification: str) -> str:
 
 
 Tensor.__repr__ = _repr  # type: ignore[method-assign]
-Tensor.__str__ = _repr  # type: ignore[method-assign]
+Tensor.__str__ = _str  # type: ignore[method-assign]
 Tensor.__format__ = _format  # type: ignore[method-assign]

@@ -285,8 +285,20 @@ def readable(tensor: Tensor, what: str) -> Tensor:
     return tensor
 
 
+def refuse_value(tensor: Tensor, what: str) -> None:
+    """Raise for a tensor of a trace, which has no values: by who traces, or RuntimeError where the trace has ended."""
+    if modes.tracer is not None:
+        modes.tracer.refuse(tensor, what)
+    raise RuntimeError(
+        f"{what} needs the value of a tensor that was made while a function was traced for ts.compile, and the trace failed"
+    )
+
+
 def need_memory(what: str, *tensors: Tensor) -> None:
     """Refuse a function transform's wrapper where memory is taken over or given up."""
+    for tensor in tensors:
+        if tensor.storage.traced:
+            refuse_value(tensor, what)
     if any([tensor.layout.level is not None for tensor in tensors]):
         raise NotImplementedError(f"{what} of a tensor inside a function transform: its memory is another tensor's")
 
