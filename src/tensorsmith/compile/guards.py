@@ -145,10 +145,10 @@ class Guards:
             parts = (operator.is_, chain.from_iterable, self._views, self._elements)
             same_object, joined, views, elements = (name("g", each) for each in parts)
             found.append(f"all(map({same_object}, {joined}({views}), {elements}))")
-        missing = name("missing", MISSING)
-        for space, key, value in zip(self._spaces, self._keys, self._values):
-            found.append(f"{name('d', space)}.get({key!r}, {missing}) is {name('v', value)}")
-        found += [f"{name('get', get)}() is {name('v', value)}" for get, _, value, _ in self._asked]
+        missing, values, asked = name("missing", MISSING), name("v", self._values), name("asked", self._asked)
+        for k, (space, key) in enumerate(zip(self._spaces, self._keys)):
+            found.append(f"{name('d', space)}.get({key!r}, {missing}) is {values}[{k}]")
+        found += [f"{name('get', get)}() is {asked}[{k}][2]" for k, (get, *_) in enumerate(self._asked)]
         if self._arrays:
             found.append(f"{name('a', self._array_that_changed)}() is None")
         return found

@@ -39,8 +39,8 @@ def users_line() -> Line | None:
 
 def users_frame() -> FrameSummary | None:
     """The innermost call being executed that is neither this package's nor of Python's own library."""
-    trace = user_trace()
-    return next((each for each in reversed(trace) if not each.filename.startswith((_LIBRARY, "<"))), trace[-1] if trace else None)
+    trace = user_trace()[::-1]
+    return next((each for each in trace if not each.filename.startswith((_LIBRARY, "<"))), trace[0] if trace else None)
 
 
 def line_of_change(changed: Callable[[], bool], run: Callable[[], Any]) -> str:
