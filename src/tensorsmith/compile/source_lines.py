@@ -16,7 +16,7 @@ from typing import Any
 from tensorsmith.autograd.anomaly import PACKAGE, user_trace
 from tensorsmith.ir.graph import Graph, Node, format_node
 
-_LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own: what calls it is the user's line
+_LIBRARY = (os.path.dirname(os.__file__) + os.sep, "<string>", "<frozen")  # Python's own: its caller is the user's line
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def users_line() -> Line | None:
 def users_frame() -> FrameSummary | None:
     """The innermost call being executed that is neither this package's nor of Python's own library."""
     trace = user_trace()[::-1]
-    return next((each for each in trace if not each.filename.startswith((_LIBRARY, "<"))), trace[0] if trace else None)
+    return next((each for each in trace if not each.filename.startswith(_LIBRARY)), trace[0] if trace else None)
 
 
 def line_of_change(changed: Callable[[], bool], run: Callable[[], Any]) -> str:
@@ -48,7 +48,7 @@ def line_of_change(changed: Callable[[], bool], run: Callable[[], Any]) -> str:
     found, before = [""], sys.gettrace()
 
     def follow(frame: FrameType, event: str, argument: Any) -> Any:
-        if found[0] or frame.f_code.co_filename.startswith((PACKAGE, _LIBRARY, "<")):
+        if found[0] or frame.f_code.co_filename.startswith((PACKAGE, *_LIBRARY)):
             return None
         last = [frame.f_lineno]
 

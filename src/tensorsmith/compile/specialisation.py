@@ -138,6 +138,7 @@ class Specialisation:
         self.pinned = [(i, arguments[i]) for i in sorted(pinned)]
         if options is not None and options.verify:
             tracer.lines = []
+        self.had: dict[int, Tensor | None] = {}  # gradients that leaves among the arguments have, by the leaf's stand-in
         self.result_is_new = False  # whether the result holds an object that eager execution would make anew at every call
         self.numbers: dict[int, int] = {}  # the graph input that is a traced storage (by id)
         count = len(arguments) if count is None else count
@@ -300,7 +301,7 @@ class Specialisation:
 
     def lend_gradients(self, arguments: list[Tensor], stand_ins: list[Tensor], count: int) -> None:
         """Leaves among the arguments have the gradients that they have; `had` remembers them."""
-        self.had: dict[int, Tensor | None] = {}
+        self.had = {}
         given = iter(stand_ins[count:])
         for argument, stand_in in zip(arguments[:count], stand_ins):
             if has_gradient(argument):

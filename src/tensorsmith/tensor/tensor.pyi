@@ -1364,6 +1364,9 @@ def alias_of(tensor: Tensor, tracked: bool) -> Tensor:
 def readable(tensor: Tensor, what: str) -> Tensor:
     """The tensor whose memory holds the values: of a transform's wrapper what it stands for, or an error (vmap)."""
 
+def refuse_value(tensor: Tensor, what: str) -> None:
+    """Raise for a tensor of a trace, which has no values: by who traces, or RuntimeError where the trace has ended."""
+
 def need_memory(what: str, *tensors: Tensor) -> None:
     """Refuse a function transform's wrapper where memory is taken over or given up."""
 
