@@ -322,12 +322,11 @@ def _conv_weight(fusion: Fusion, group: Group) -> list[Request]:
 
 def _conv_dot(anchor: Node, *places: tuple[Node, Strided]) -> Request:
     """A convolution whose kernels are larger than its results."""
-    from tensorsmith.targets.cpu.conv_dot_plan import dot_problem, plan_dot
+    from tensorsmith.targets.cpu.conv_planes_plan import plan_weight_gradient
 
     x, w, y = (seen for _, seen in places)
-    taps, size = anchor.shape[2:], anchor.dtype.itemsize
-    described, others = dot_problem(x.shape, w.shape, taps, anchor.attrs, x.strides, w.strides)
-    kernel = plan_dot(anchor.dtype, described, others, y.strides, taps)
+    size, lie = anchor.dtype.itemsize, (x.strides, w.strides, y.strides)
+    kernel = plan_weight_gradient(anchor.dtype, x.shape, w.shape, anchor.shape[2:], anchor.attrs, *lie)
     words: list[tuple[Node | None, int]] = [(node, seen.offset * size) for node, seen in places]
     words.append((None, 0))
     bytes_moved = size * (anchor.inputs[0].numel + anchor.inputs[1].numel + anchor.numel)
