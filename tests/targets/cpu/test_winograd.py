@@ -14,6 +14,7 @@ import tensorsmith as ts
 from tensorsmith.core import dtypes
 from tensorsmith.ir.winograd import FORMS
 from tensorsmith.targets.cpu import pool
+from tensorsmith.targets.cpu.winograd import WORDS
 from tensorsmith.targets.cpu.winograd_plan import plan_weight, plan_winograd, product_tiles
 
 sys.path.append(str(Path(__file__).parent))
@@ -125,6 +126,22 @@ def test_few_tiles_share_the_transform_of_x(isa: str, outputs: int, shape: tuple
     assert kernel.leading > 1 and kernel.chunks >= kernel.leading + 8, "the work of one image falls into enough parts"
     found = [check(x, w, (1, 1), (1, 1), isa, outputs, normal(out), True, reverse) for reverse in (False, True)]
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("out", [5, 60, 111])
+@pytest.mark.parametrize(("space", "batch"), [((14, 14), 1), ((10, 34), 1), ((6, 6), 2), ((2, 2), 1)])
+def test_tiles_left_over_after_whole_vectors(isa: str, out: int, space: tuple[int, int], batch: int):
+    """One tile and several, in a block with others and alone, for tiles of one or two numbers of output channels."""
+    x, w = normal(batch, 100, *space), normal(out, 100, 3, 3)
+    shape = (batch, out, *space)
+    kernel = plan_winograd(
+        dtypes.float32, 2, x.shape, shape, (1, 1), _strides(x), _strides(np.empty(shape, "f4")), None, _machine(isa)
+    )
+    lanes = {"avx512": 16, "avx2": 8, "generic": 4}[isa]
+    left = batch * (space[0] // 2) * (space[1] // 2) % lanes
+    assert kernel.constants[WORDS.index("left")] == (left if left <= lanes // 4 else 0)
+    check(x, w, (1, 1), (1, 1), isa, 2, normal(out), relu=True)
 
 
 @pytest.mark.skipif(not pool.supported()[0], reason="kernels run on one thread here")

@@ -42,7 +42,9 @@ WORDS = (
     "x_batch", "x_channel", "x_0", "y_batch", "y_channel", "y_0", "inside",  # inside: address of a table
     "pitch", "v_offset", "v_row", "v_point", "m_offset", "m_row", "m_point", "workspace_stride", "u_point",
     "rows_tiles", "base", "extra", "big", "small", "big_narrow", "small_narrow",
-    "groups", "unit_groups", "block_units", "depth", "shares", "share_channels", "shared_bytes", "wait", DONE,
+    "groups", "unit_groups", "block_units", "depth", "shares", "share_channels", "shared_bytes", "wait",
+    "left", "left_big", "left_small",  # tiles of the last block beyond whole vectors, and what computes them
+    DONE,
 )  # fmt: skip
 LAUNCH = ("x", "u", "y", "bias", "workspace")
 
@@ -102,7 +104,8 @@ def loops_function(vectors: Vectors, form: Form, bias: bool, function: str) -> F
             with f.loop(0, form.products, 1, name="point") as point:
                 a, b, c = (f.offset(p, f.mul(point.index, w[f"{n}_point"])) for n, p in (("u", at["u"]), ("v", v), ("m", m)))
                 a = f.offset(a, f.mul(f.mul(first, w["channels"]), vectors.compute_size))
-                _product(f, vectors, w, a, b, c, f.sub(tile1, tile0), rows)
+                left = f.select(f.compare("eq", tile1, w["tiles"]), "i64", w["left"], 0)
+                _product(f, vectors, w, a, b, c, f.sub(f.sub(tile1, tile0), left), left, rows)
             with f.loop(line0, line1, 1, name="line in rows of tiles of this unit") as line:
                 _output(f, vectors, form, w, m, at["y"], at.get("bias"), function, scratch, (first, last), *place(line.index))
     with f.if_(shares):
@@ -220,10 +223,10 @@ def _together(f: Function, vectors: Vectors, values: list[Value]) -> list[Value]
 
 
 def _product(
-    f: Function, vectors: Vectors, w: dict[str, Value], u: str, v: str, m: str, end: Value, rows: Sequence[Value]
+    f: Function, vectors: Vectors, w: dict[str, Value], u: str, v: str, m: str, end: Value, left: Value, rows: Sequence[Value]
 ) -> None:
     """The register tiles from rows[0] until rows[1], by panels of two vectors of tiles, and one of a single vector where no
-    more are left before `end`. u, m: those of the first register tile."""
+    more remain before `end`; then `left` single tiles. u, m: those of the first register tile."""
     size, panel = vectors.compute_size, PANEL_VECTORS * vectors.lanes
     big_tiles = f.sub(f.minimum(w["extra"], rows[1]), f.minimum(w["extra"], rows[0]))
     big = f.mul(big_tiles, f.add(w["base"], 1))  # channels in tiles of base + 1
@@ -241,6 +244,18 @@ def _product(
                     f"i64 {w['depth']}, i64 {count}, i64 {w['v_row']}, i64 {w['m_row']})"
                 )
         f.note("M[point][o][tiles] = U[point] V[point]")
+    with f.if_(f.compare("sgt", left, 0)):
+        columns = f.mul(end, size)
+        for count, which, first in parts:
+            with f.if_(f.compare("sgt", count, 0)):
+                address = f.value(f"inttoptr i64 {w[f'left_{which}']} to ptr")
+                weights = f.offset(u, f.mul(f.mul(first, w["channels"]), size))
+                target = f.offset(f.offset(m, columns), f.mul(first, w["m_row"]))
+                f.do(
+                    f"call void {address}(ptr {weights}, ptr {f.offset(v, columns)}, ptr {target}, i64 {w['channels']}, "
+                    f"i64 {w['depth']}, i64 {count}, i64 {w['v_row']}, i64 {w['m_row']}, i64 {left})"
+                )
+        f.note("the tiles left over")
 
 
 def _output(

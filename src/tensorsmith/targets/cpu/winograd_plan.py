@@ -17,7 +17,7 @@ from tensorsmith.targets.cpu.gemm_tile import PANEL_VECTORS, most_rows
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 from tensorsmith.targets.cpu.pool import native_pool
 from tensorsmith.targets.cpu.winograd import DONE, WORDS, loops_function
-from tensorsmith.targets.cpu.winograd_tile import tile_function
+from tensorsmith.targets.cpu.winograd_tile import left_function, tile_function
 from tensorsmith.targets.cpu.winograd_weight import WORDS as WEIGHT_WORDS, weight_function
 
 _BLOCK_BYTES = 400 << 10  # of V and M together: most of a second-level cache
@@ -26,6 +26,7 @@ _LEAST_PANELS = 2  # of a unit, which reads all weights
 _MOST_SHARED_PANELS = 8  # of a unit of one group
 _FEW_UNITS = 8  # below it they do not share out evenly among threads
 _DEPTH = 96  # products of one sum
+_LEAST_DEPTH_OF_LEFT = 32  # input channels from which few tiles by themselves are cheaper than a vector of them
 _CHUNK_FLOPS = 4e6
 _MOST_CHUNKS = 32
 _WEIGHTS_PER_CHUNK = 1 << 12  # kernels
@@ -41,6 +42,10 @@ class WinogradKernels(Kernels):
     def weight(self, form: Form, base: int, extra: bool, kept: bool) -> Piece:
         """The transform of weights for tiles of base and perhaps base + 1 output channels."""
         return self._piece(("weight", form, base, extra, kept), lambda v: [weight_function(v, form, base, extra, kept)])
+
+    def left(self, rows: int) -> Piece:
+        """The products of single tiles of results."""
+        return self._piece(("left", rows), lambda v: [left_function(v, rows)])
 
     def product(self, rows: int, columns: int) -> Piece:
         """The register tile of the products."""
@@ -117,10 +122,13 @@ def plan_winograd(
     workspace_stride = m_offset + up(form.products * m_point + slack) + 64
     inside = np.zeros(m * (across + 1 + 2 * lanes), np.int32)
     inside[max(low[1], 0) : max(space[1] + low[1], 0)] = -1
+    left = count % lanes if count % lanes <= lanes // 4 and channels >= _LEAST_DEPTH_OF_LEFT else 0
     tile_pieces: dict[str, Piece] = {}
     for name, rows in (("small", base), ("big", base + 1)):
         if name == "small" or extra:
             tile_pieces |= {name: pieces.product(rows, PANEL_VECTORS), f"{name}_narrow": pieces.product(rows, 1)}
+            if left:
+                tile_pieces[f"left_{name}"] = pieces.left(rows)
     words: dict[str, Any] = {
         "units": units, "units_per_chunk": units_per_chunk, "block": block, "tiles": count, "across": across, "down": down,
         "channels": channels, "out_channels": out_channels, "height": space[0], "width": space[1], "height_out": height,
@@ -131,10 +139,10 @@ def plan_winograd(
         "u_point": out_channels * channels * size, "rows_tiles": rows_tiles, "base": base, "extra": extra,
         "groups": groups, "unit_groups": 1 if shared else groups, "block_units": groups if shared else 1,
         "depth": -(-channels // -(-channels // _DEPTH)), "shares": shares, "share_channels": share_channels,
-        "shared_bytes": v_bytes if shared else 0, "wait": native_pool().wait if shared else 0, DONE: 0,
+        "shared_bytes": v_bytes if shared else 0, "wait": native_pool().wait if shared else 0, "left": left, DONE: 0,
         **{
             name: next(iter(tile_pieces[name].addresses.values())) if name in tile_pieces else 0
-            for name in ("big", "small", "big_narrow", "small_narrow")
+            for name in ("big", "small", "big_narrow", "small_narrow", "left_big", "left_small")
         },
     }  # fmt: skip
     loops = pieces.loops(form, has_bias, function)

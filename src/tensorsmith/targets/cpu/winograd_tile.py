@@ -4,6 +4,8 @@
         for block in `depth` input channels each:                            sums of blocks are added up: they round less
             for k in the block: sums[r][v] += U[k][r] * V[k][v]
             M[r][v] = sums[r][v], added to those of the blocks before
+
+Tiles of results that are left over after whole vectors are few: for each of them, the channels of a tile are the lanes.
 """
 
 from __future__ import annotations
@@ -61,3 +63,57 @@ def _added(f: Function, vectors: Vectors, first: Value, places: list[str], ends:
         return [vectors.plus(f, vectors.load(f, place), end) for place, end in zip(places, ends)]
 
     return list(f.choose(first, [vectors.type] * len(ends), lambda: ends, both))
+
+
+LEFT_ARGUMENTS = (*ARGUMENTS, ("i64", "left"))
+_TILES = 4  # of output channels at once
+
+
+def left_function(vectors: Vectors, rows: int) -> Function:
+    """The same for `left` single tiles of results, the first of which V and M point at."""
+    f = Function(f"winograd_left_{rows}", LEFT_ARGUMENTS, attributes="noinline")
+    size = vectors.compute_size
+    u_tile, m_tile = f.mul("%K", rows * size), f.mul("%m_row", rows)
+    fours = f.round_down("%count", _TILES)
+    start = [("ptr", "%U"), ("ptr", "%M")]
+    for tiles, low, high in ((_TILES, 0, fours), (1, fours, "%count")):
+        with f.loop(low, high, tiles, start, name=f"{tiles} tiles of output channels") as tile:
+            with f.loop(0, "%left", 1, [("ptr", "%V"), ("ptr", tile.carried[1])], name="tile of results") as t:
+                _single(f, vectors, rows, tiles, tile.carried[0], t.carried[0], t.carried[1], u_tile, m_tile)
+                t.next = [f.offset(p, size) for p in t.carried]
+            tile.next = [f.offset(p, f.mul(step, tiles)) for p, step in zip(tile.carried, (u_tile, m_tile))]
+        start = [("ptr", str(p)) for p in tile.out]
+    return f
+
+
+def _single(
+    f: Function, vectors: Vectors, rows: int, tiles: int, u: str, v: str, m: str, u_tile: Value, m_tile: Value
+) -> None:
+    """One tile of results and some tiles of output channels."""
+    size = vectors.compute_size
+    parts = -(-rows // vectors.lanes)  # vectors of a tile's channels
+    masks = [None if rows >= (i + 1) * vectors.lanes else vectors.mask(f, rows - i * vectors.lanes) for i in range(parts)]
+    cells = tiles * parts
+    zeros = [(vectors.type, vectors.zero)] * cells
+    sources = [("ptr", f.offset(u, f.mul(u_tile, i))) for i in range(tiles)] + [("ptr", v)]
+    with f.loop(0, "%K", "%depth", [*zeros, *sources], do_while=True, name="block of input channels") as block:
+        depth = f.minimum("%depth", f.sub("%K", block.index))
+        carried = [*zeros, *(("ptr", p) for p in block.carried[cells:])]
+        with f.loop(0, depth, 1, carried, do_while=True, name="k in the block") as k:
+            weights, seen = k.carried[cells:-1], k.carried[-1]
+            value = vectors.load_splat(f, seen)
+            after: list[Value] = []
+            for i in range(cells):
+                place = f.offset(weights[i // parts], i % parts * vectors.lanes * size)
+                after.append(vectors.multiply_add(f, vectors.load(f, place, masks[i % parts]), value, k.carried[i]))
+            f.note("sums[channels] += U[k][channels] * V[k]")
+            k.next = [*after, *(f.offset(p, rows * size) for p in weights), f.offset(seen, "%v_row")]
+        block.next = [*(vectors.plus(f, a, b) for a, b in zip(block.carried, k.out[:cells])), *k.out[cells:]]
+    row = m
+    for i in range(tiles):
+        for r in range(rows):
+            total = block.out[i * parts + r // vectors.lanes]
+            element = f.value(f"extractelement {vectors.type} {total}, i64 {r % vectors.lanes}")
+            f.store(element, vectors.scalar, row, size)
+            row = f.offset(row, "%m_row")
+    f.note("M[channels] = sums")
