@@ -74,6 +74,11 @@ def test_whole_vectors_are_read():
     assert every_second in lower(spec).text and every_second not in lower(replace(spec, pairs=())).text
 
 
+def test_the_rest_of_a_row_is_read_in_vectors_too():
+    spec = product((14,), (2,), float32)
+    assert "masked.gather" not in lower(spec).text and "masked.gather" in lower(replace(spec, pairs=())).text
+
+
 @pytest.mark.parametrize("machine", machines(), ids=lambda m: m.name)
 @pytest.mark.parametrize("domain, strides", [((5, 37), (74, 2)), ((37, 5), (2, 74)), ((3, 4), (20, 2)), ((4, 40), (6, 24))])
 def test_pointwise_with_outer_axes(domain, strides, machine):

@@ -69,8 +69,8 @@ class Axis:
             return self.broadcast(operand)
         dtype = kernel.operand_dtype(operand)
         element = memory_element(dtype)
-        if mask is None and operand in self.first_of:
-            return self._part_of_pair(operand, index)
+        if operand in self.first_of:
+            return self._part_of_pair(operand, index, mask)
         pointer = self.address(operand, index)
         if self.classes[operand] == 1:
             value = kernel.lanes.load(element, pointer, mask)
@@ -80,14 +80,14 @@ class Axis:
             value = kernel.lanes.gather(element, pointer, str(self.strides[operand]), mask)
         return from_memory(kernel.lanes, dtype, value)
 
-    def _part_of_pair(self, operand: int, index: Value) -> str:
+    def _part_of_pair(self, operand: int, index: Value, mask: str | None) -> str:
         """The vector of one part of pairs; both parts are read at once, by the first that is asked for."""
         first = self.first_of[operand]
         found = self.both.get((first, index))
         if found is None:
             kernel = self.kernel
             element = memory_element(kernel.operand_dtype(first))
-            found = self.both[first, index] = kernel.lanes.load_pairs(element, self.address(first, index))
+            found = self.both[first, index] = kernel.lanes.load_pairs(element, self.address(first, index), mask)
         return found[operand != first]
 
     def store_all(self, values: Mapping[int, str], index: Value, mask: str | None) -> None:

@@ -198,10 +198,17 @@ class Lanes:
             (self.type("i1"), mask),
         )
 
-    def load_pairs(self, element: str, pointer: str) -> tuple[str, str]:
-        """`count` pairs of consecutive elements as the vectors of their first and of their second elements."""
-        low = self.load(element, pointer)
-        high = self.load(element, self.function.offset(pointer, self.count * size_of(element)))
+    def load_pairs(self, element: str, pointer: str, mask: str | None = None) -> tuple[str, str]:
+        """`count` pairs of consecutive elements as the vectors of their first and of their second elements.
+
+        Pairs outside the mask are zero and not touched in memory.
+        """
+        masks: list[str | None] = [None, None]
+        if mask is not None:
+            lanes = [[half * self.count // 2 + k // 2 for k in range(self.count)] for half in range(2)]
+            masks = [self._shuffled("i1", mask, "poison", order) for order in lanes]
+        low = self.load(element, pointer, masks[0])
+        high = self.load(element, self.function.offset(pointer, self.count * size_of(element)), masks[1])
         even, odd = range(0, 2 * self.count, 2), range(1, 2 * self.count, 2)
         return self._shuffled(element, low, high, even), self._shuffled(element, low, high, odd)
 
