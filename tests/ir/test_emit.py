@@ -100,6 +100,7 @@ def test_every_other_primitive():
         graph.add(Primitive.DIAGONAL, (x,), offset=-1, axis1=0, axis2=1),
         graph.add(Primitive.UNFOLD, (x,), axis=0, size=2, step=1),
         graph.add(Primitive.AS_STRIDED, (x,), shape=(2,), strides=(3,), offset=1),
+        graph.add(Primitive.AGAIN, (x,), part=1),
         graph.add(Primitive.PUT, (x, index, rows), axis=0, reduce="add"),
         graph.add(Primitive.GATHER, (x, wide), axis=0),
         graph.add(Primitive.SCATTER, (x, wide, b.slice_(b.slice_(x, 0, 0, 1), 1, 0, 3)), axis=0, reduce="set"),

@@ -145,6 +145,7 @@ VIEWS = {
     "unfold with gaps": (lambda x: unfold(x, 1, 2, 3), (2, 9)),
     "as_strided overlapping": (lambda x: strided(x, (3, 3), (2, 1), 1), (2, 4)),
     "as_strided with stride 0": (lambda x: strided(x, (3, 2), (0, 3), 0), (5,)),
+    "again": (lambda x: x.graph.add(Primitive.AGAIN, (x,), part=1), (2, 3)),
     "pad": (lambda x: b.pad(x, (1, 0), (2, 1), (3, 1)), (2, 3)),
 }
 

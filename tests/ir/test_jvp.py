@@ -96,6 +96,7 @@ CASES = {
     "diagonal": (lambda x: x.graph.add(Primitive.DIAGONAL, (x,), offset=1, axis1=0, axis2=1), X),
     "unfold": (lambda x: x.graph.add(Primitive.UNFOLD, (x,), axis=1, size=2, step=1), X),
     "as_strided": (lambda x: x.graph.add(Primitive.AS_STRIDED, (x,), shape=(2, 3), strides=(1, 2), offset=1), X),
+    "again": (lambda x: x.graph.add(Primitive.AGAIN, (x,), part=1), X),
     "pad": (lambda x: b.pad(x, (1, 0), (0, 2), (2, 1)), X),
     "concat": (lambda x, y, c: b.concat([x, b.cast(c, float64), y], 0), X, X + 1, X > 1),
     "pair": (lambda x, c: x.graph.add(Primitive.PAIR, (x, b.cast(c, float64))), X, X > 1),

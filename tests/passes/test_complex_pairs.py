@@ -95,6 +95,7 @@ VIEWS = {
     "diagonal": lambda g, x: g.add(Primitive.DIAGONAL, (x,), offset=-1, axis1=0, axis2=1),
     "unfold": lambda g, x: g.add(Primitive.UNFOLD, (x,), axis=0, size=3, step=2),
     "as_strided": lambda g, x: g.add(Primitive.AS_STRIDED, (x,), shape=(3, 2), strides=(5, 2), offset=3),
+    "again": lambda g, x: g.add(Primitive.AGAIN, (x,), part=1),
     "reshape of permuted": lambda g, x: build.reshape(build.permute(x, (1, 0)), (3, 8)),
 }
 

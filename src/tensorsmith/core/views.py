@@ -168,4 +168,5 @@ RULES: dict[str, Callable[[Strided, Mapping[str, Any]], Strided | None]] = {
     "as_real": lambda x, a: as_real(x),
     "as_complex": lambda x, a: as_complex(x),
     "as_strided": lambda x, a: as_strided(x, a["shape"], a["strides"], a["offset"]),
+    "again": lambda x, a: x,
 }

@@ -232,6 +232,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.DIAGONAL: _diagonal,
     Primitive.UNFOLD: _one_axis,
     Primitive.AS_STRIDED: _as_strided,
+    Primitive.AGAIN: _pointwise,
     Primitive.PAD: _pad,
     Primitive.CONCAT: _along_axis,
     Primitive.REDUCE: _one_axis,

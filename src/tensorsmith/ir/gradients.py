@@ -271,6 +271,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.DIAGONAL: _diagonal,
     Primitive.UNFOLD: _unfold,
     Primitive.AS_STRIDED: _as_strided,
+    Primitive.AGAIN: lambda node, output, grad: (grad,),
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
     Primitive.PAIR: _pair,

@@ -44,6 +44,7 @@ class Primitive(enum.Enum):
     DIAGONAL = "diagonal"  # offset, axis1, axis2: the diagonal moves to the last axis
     UNFOLD = "unfold"  # axis, size, step: windows move to a new last axis
     AS_STRIDED = "as_strided"  # shape, strides, offset of a contiguous value
+    AGAIN = "again"  # the value as it is, for what is computed again of it and is not what was made before: part
     # composition of buffers
     PAD = "pad"  # zeros (or value) around: low, high (per axis), and between elements: step (per axis)
     CONCAT = "concat"  # inputs joined along axis
@@ -76,7 +77,7 @@ class Primitive(enum.Enum):
 VIEWS = frozenset(
     {
         Primitive.RESHAPE, Primitive.PERMUTE, Primitive.EXPAND, Primitive.SLICE, Primitive.FLIP, Primitive.DIAGONAL,
-        Primitive.UNFOLD, Primitive.AS_STRIDED,
+        Primitive.UNFOLD, Primitive.AS_STRIDED, Primitive.AGAIN,
     }
 )  # fmt: skip
 

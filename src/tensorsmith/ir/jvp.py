@@ -298,6 +298,7 @@ RULES: dict[Primitive, Rule] = {
     Primitive.DIAGONAL: _itself,
     Primitive.UNFOLD: _itself,
     Primitive.AS_STRIDED: _itself,
+    Primitive.AGAIN: _itself,
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
     Primitive.PAIR: _pair,

@@ -301,6 +301,7 @@ RULES: dict[Primitive, Callable[[tuple[Node, ...], dict[str, Any]], Inferred]] =
     Primitive.DIAGONAL: _diagonal,
     Primitive.UNFOLD: _unfold,
     Primitive.AS_STRIDED: _as_strided,
+    Primitive.AGAIN: lambda inputs, attrs: (inputs[0].shape, inputs[0].dtype),
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
     Primitive.PAIR: _pair,

@@ -112,7 +112,7 @@ class Assembler:
         if node in self.fusion.materialised or node.op is Primitive.INPUT:
             return self.load(node, chain, row)
         if node.op in VIEWS:
-            return self.visit(node.inputs[0], (node, *chain), row)
+            return self.visit(node.inputs[0], chain if node.op is Primitive.AGAIN else (node, *chain), row)
         return self.compute(node, chain, row)
 
     def compute(self, node: Node, chain: Chain, row: bool) -> int:

@@ -345,6 +345,8 @@ class Fusion:
         newest = max(makers, default=-1)
         for index in range(len(groups) - 1, max(newest, 0) - 1, -1):
             old = groups[index]
+            if old.roots[0].index < new.after:
+                break
             if index == newest and not (same_rows(old, new) or same_points(old, new)):
                 continue
             if old.anchor is not None or old.domain != new.domain:

@@ -16,6 +16,7 @@ from tensorsmith.ir.graph import Graph, Node, Primitive, rewritten
 from tensorsmith.ir.verify import VerificationError, verify
 from tensorsmith.passes import registry
 from tensorsmith.passes.contraction import contract
+from tensorsmith.passes.recompute import recompute
 from tensorsmith.passes.rewrites import ALGEBRA, FOLD, VIEW_RULES, Rule
 from tensorsmith.passes.simplify import rewrite, without_dead_code
 from tensorsmith.passes.unsafe_rewrites import UNSAFE
@@ -96,7 +97,8 @@ def _dead(graph: Graph, fired: Counter[str]) -> Graph:
 CONTRACTION = Pass("contraction", _contraction)
 CSE = Pass("cse", _common)
 DEAD_CODE = Pass("dead-code", _dead)
-GRAPH_PASSES = (CONTRACTION, CSE, DEAD_CODE)
+RECOMPUTE = Pass("recompute", recompute)
+GRAPH_PASSES = (CONTRACTION, CSE, DEAD_CODE, RECOMPUTE)
 
 # What the planner may leave out: kernels of several operators, updates written straight over the old value, temporaries in
 # memory that others no longer need.

@@ -63,12 +63,13 @@ class Group:
     leaves: set[Node] = field(default_factory=set)
     accesses: list[tuple[Node, Chain, bool]] = field(default_factory=list)  # how leaves are read; inside a reduction?
     visited: set[Node] = field(default_factory=set)
+    after: int = -1  # computes values again (AGAIN), and is no part of a kernel that began before this node
 
     def copy(self) -> Group:
         """The same kernel, to be joined with others (which adds to roots, leaves and visited)."""
         return Group(
             self.roots.copy(), self.domain, self.reduce_axes, self.anchor, self.bias, self.activation, self.absorbed,
-            self.leaves.copy(), self.accesses, self.visited.copy(),
+            self.leaves.copy(), self.accesses, self.visited.copy(), self.after,
         )  # fmt: skip
 
 
@@ -127,6 +128,10 @@ class Walk:
         self.path.pop()
 
     def descend(self, node: Node, chain: Chain, in_reduction: bool) -> None:
+        if node.op is Primitive.AGAIN:
+            self.group.after = max(self.group.after, node.index)
+            self.visit(node.inputs[0], chain, in_reduction)
+            return
         if node.op in VIEWS:
             self.visit(node.inputs[0], (node, *chain), in_reduction)
             return

@@ -178,6 +178,7 @@ def test_views_equal_pytorch():
         (lambda x: add(Primitive.UNFOLD, x, axis=2, size=3, step=1), t.unfold(2, 3, 1)),
         (lambda x: add(Primitive.UNFOLD, x, axis=1, size=2, step=2), t.unfold(1, 2, 2)),
         (lambda x: strided(x, shape=(3, 2), strides=(2, 0), offset=3), t.as_strided([3, 2], [2, 0], 3)),
+        (lambda x: add(Primitive.AGAIN, x, part=1), t),
         (lambda x: b.pad(x, (0, 1, 2), (1, 0, 3)), torch.nn.functional.pad(t, (2, 3, 1, 0, 0, 1))),
         (lambda x: b.concat([x, x], 1), torch.cat([t, t], 1)),
     ]

@@ -260,6 +260,7 @@ PRIMITIVES: dict[Primitive, Callable[[Node, Arrays], np.ndarray]] = {
     Primitive.DIAGONAL: _diagonal,
     Primitive.UNFOLD: _unfold,
     Primitive.AS_STRIDED: _as_strided,
+    Primitive.AGAIN: lambda node, arrays: arrays[0],
     Primitive.PAD: _pad,
     Primitive.CONCAT: lambda node, arrays: np.concatenate(arrays, node.attrs["axis"]),
     Primitive.PAIR: lambda node, arrays: np.stack(arrays, -1),
