@@ -214,3 +214,10 @@ def test_other_dtypes_are_refused():
                         (4, 4, 1), 2, (3, 3, 1), 2)  # fmt: skip
     with pytest.raises(NotImplementedError, match="float16"):
         plan_conv(dtypes.float16, described)
+
+
+def test_small_images_are_parts_of_their_own_where_positions_between_them_are_no_results():
+    x, w, attrs = (32, 16, 14, 14), (32, 16, 5, 5), {"stride": (1, 1), "low": (2, 2), "dilation": (1, 1), "groups": 1}
+    described = problem(x, w, (14, 14), attrs, (3136, 196, 14, 1), 400, (6272, 196, 14, 1), 4)
+    kernel = plan_conv(dtypes.float32, described)
+    assert kernel.constants[WORDS.index("parts")] == 32

@@ -250,7 +250,8 @@ def _slabs(p: Problem, lanes: int, size: int) -> tuple[_Slab, int]:
     choices = []
     for way in ways:
         most = way.most_rows(p, size)
-        choices += [(way.cost(p, block, lanes, size), -block, way) for block in range(-(-most // 2), most + 1)]
+        least = -(-most // 2) if way.beyond else 1  # parts that share no rows may be small
+        choices += [(way.cost(p, block, lanes, size), -block, way) for block in range(least, most + 1)]
     _, block, way = min(choices, key=lambda choice: choice[:2])
     return way, -block
 
