@@ -86,6 +86,7 @@ __version__ = "0.1.0"
 # Imported when first asked for: name -> (module, attribute), or the module itself.
 _LATER: dict[str, tuple[str, str | None]] = {
     "backends": ("tensorsmith.backends", None),
+    "compiler": ("tensorsmith.compiler", None),
     "cuda": ("tensorsmith.cuda", None),
     "data": ("tensorsmith.data", None),
     "linalg": ("tensorsmith.linalg", None),

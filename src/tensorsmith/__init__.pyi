@@ -18,6 +18,7 @@ from tensorsmith.tensor.modes import enable_grad as enable_grad, inference_mode 
 from tensorsmith.tensor.printing import set_printoptions as set_printoptions
 from tensorsmith.tensor.tensor import Device as device, Size as Size, Tensor as Tensor
 from tensorsmith import backends as backends
+from tensorsmith import compiler as compiler
 from tensorsmith import cuda as cuda
 from tensorsmith import data as data
 from tensorsmith import linalg as linalg

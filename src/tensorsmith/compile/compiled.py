@@ -11,13 +11,16 @@ import copy
 import functools
 import inspect
 import itertools
+import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tensorsmith.autograd.anomaly import PACKAGE
 from tensorsmith.compile.nest import Leaf, Nest, flatten, hashable
 from tensorsmith.compile.specialisation import Specialisation, differing, distance, has_gradient, specialise
 from tensorsmith.compile.tracer import ValueNeeded
@@ -54,6 +57,9 @@ class Options:
     most_plans: int = MOST_PLANS
 
 
+COMPILED: weakref.WeakSet[Compiled] = weakref.WeakSet()  # all that there are
+
+
 class Compiled:
     """A compiled function: specialisations by kind of arguments."""
 
@@ -69,6 +75,13 @@ class Compiled:
         self._lock = threading.RLock()  # held while tracing and while the table changes; runs overlap
         self._clock = itertools.count(1)
         functools.update_wrapper(self, function, updated=())
+        COMPILED.add(self)
+
+    def forget(self) -> None:
+        """Let go of all plans, and of what was announced."""
+        with self._lock:
+            self.specialisations, self._written = {}, ()
+            self._broken, self._said, self._reasons = set(), set(), {}
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the function's own: `parameters()`, `eval()`, `state_dict()` of a compiled model."""
@@ -137,7 +150,7 @@ class Compiled:
                     self._broken.add(key)
                     self._say(
                         f"break {problem.line}", f"compile: {self.name} runs eagerly: the value of a tensor is needed at "
-                        f"{problem.line}", BreakWarning, 3,
+                        f"{problem.line}", BreakWarning,
                     )  # fmt: skip
                     return self.function(*args, **kwargs)
                 self._note_side_effects(specialisation)
@@ -208,9 +221,12 @@ class Compiled:
             self._say("side effect", f"compile: {self.name} is traced at every call, because {what}. Return what it makes, "
                       "count outside of it, or keep counts and averages in tensors.", RecompileWarning)  # fmt: skip
 
-    def _say(self, once: str, message: str, category: type[Warning], depth: int = 4) -> None:
+    def _say(self, once: str, message: str, category: type[Warning]) -> None:
         if once not in self._said:
             self._said.add(once)
+            frame, depth = sys._getframe(1), 2
+            while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+                frame, depth = frame.f_back, depth + 1
             warnings.warn(message, category, stacklevel=depth)
 
     @property
@@ -251,12 +267,65 @@ def sharing(tensors: Sequence[Tensor]) -> tuple:
     return tuple(found)
 
 
+@functools.cache
+def _compiled_class(kind: type) -> Any:
+    """The class of compiled modules of a class: a subclass whose call runs the program."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._program(*args, **kwargs)
+
+    def deep_copy(self: Any, memo: dict[int, Any]) -> Any:
+        return compiled_module(copy.deepcopy(self._program.function, memo), self._program.options)
+
+    def reduce(self: Any, protocol: Any = None) -> Any:
+        return compiled_module, (self._program.function, self._program.options)
+
+    return type(kind.__name__, (kind,), {
+        "__slots__": ("_program",), "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__,
+        "__call__": call, "__deepcopy__": deep_copy, "__reduce_ex__": reduce,
+        "_orig_mod": property(lambda self: self._program.function), "plans": property(lambda self: self._program.plans),
+    })  # fmt: skip
+
+
+def compiled_module(module: Any, options: Options) -> Any:
+    """A module of the class of `module` and with its very attributes, which runs as a program when it is called."""
+    made = object.__new__(_compiled_class(type(module)))  # type: ignore[arg-type]
+    object.__setattr__(made, "__dict__", module.__dict__)
+    object.__setattr__(made, "_program", Compiled(module, type(module).__name__, options))
+    return made
+
+
+def _is_module(function: Any) -> bool:
+    return "_modules" in getattr(function, "__dict__", {}) and hasattr(function, "forward")
+
+
+_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def _check_hints(mode: Any, backend: Any, options: Any) -> None:
+    """Refuse what PyTorch's arguments ask for and nothing here does."""
+    if mode not in _MODES:
+        raise ValueError(f"compile: unrecognized mode={mode}; PyTorch's are {', '.join(map(repr, _MODES[1:]))}, all one here")
+    if backend not in (None, "inductor", "tensorsmith"):
+        raise ValueError(
+            f"compile: backend {backend!r} is not one of Tensorsmith's; there is one, 'tensorsmith'. Plain execution is "
+            "disable=True, checks of every plan are verify=True, and a graph is shown by ts.explain(function, *arguments)"
+        )
+    if options:
+        raise ValueError(
+            f"compile: options {sorted(options)} are those of PyTorch's Inductor; passes are left out by disable=(...) and "
+            "added by enable=(...), ts.passes.names() lists them"
+        )
+
+
 def compile(  # noqa: A001 - PyTorch's name
     function: F | None = None,
     *,
     fullgraph: bool = True,
     dynamic: bool | None = None,
+    backend: str | None = None,
     mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
     disable: bool | Sequence[str] = False,
     enable: Sequence[str] = (),
     verify: bool = False,
@@ -271,27 +340,34 @@ def compile(  # noqa: A001 - PyTorch's name
     verify:       check graphs between passes, and every new plan against the operators run one by one without passes
     allow_breaks: run calls eagerly, with a BreakWarning, where the function needs the value of a tensor
     most_plans:   how many plans are kept; the one that was not used for longest gives way
-    `fullgraph`, `dynamic` and `mode` are PyTorch's hints, and change nothing: the whole function is one program, for the
-    shapes it was called with. Python values that the function reads are guarded: numbers in its closure, its globals, the
-    object it is bound to and the modules it calls; changed ones are traced anew.
+    fullgraph:    PyTorch's name: False is allow_breaks=True
+    `dynamic` and `mode` are PyTorch's hints, and change nothing: a plan is made for the shapes it was called with, and kernels
+    are shared by all shapes. What the function reads of its surroundings is guarded, and traced anew where it has changed. A
+    compiled module is a module of the same class, with the attributes of the one that is given.
 
-    Raises TraceError (ValueNeeded) where a Python decision needs the value of a tensor, ValueError for a pass that does not
-    exist. A run that raises has changed no tensor, gradient, random generator or schedule.
+    Raises TraceError (ValueNeeded) where a Python decision needs the value of a tensor; ValueError for a pass or mode that
+    does not exist, another backend, options of Inductor; NotImplementedError for generators and
+    coroutines. A run that raises has changed no tensor, gradient, random generator or schedule.
 
     >>> step = ts.compile(lambda x: (x * 2).sum())
     """
     if function is None:
         return functools.partial(
-            compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, disable=disable, enable=enable, verify=verify,
-            allow_breaks=allow_breaks, most_plans=most_plans,
+            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable,
+            enable=enable, verify=verify, allow_breaks=allow_breaks, most_plans=most_plans,
         )  # fmt: skip
+    _check_hints(mode, backend, options)
     if disable is True:
         return function
+    if not callable(function):
+        raise TypeError(f"compile: expected a function or a module, but got {type(function).__name__}")
     off = () if disable is False else (disable,) if isinstance(disable, str) else tuple(disable)
     on = (enable,) if isinstance(enable, str) else tuple(enable)
     check_names((*off, *on))
     _check_kind(function)
-    options = Options(allow_breaks, off, on, verify, most_plans)
-    if hasattr(function, "forward") and hasattr(function, "parameters"):
-        return Compiled(function, type(function).__name__, options)
-    return Compiled(function, getattr(function, "__name__", "function"), options)
+    asked = Options(allow_breaks or not fullgraph, off, on, verify, most_plans)
+    if isinstance(function, Compiled):
+        function = function.function  # type: ignore[assignment]
+    if _is_module(function):
+        return compiled_module(getattr(function, "_orig_mod", function), asked)
+    return Compiled(function, getattr(function, "__name__", "function"), asked)

@@ -166,7 +166,8 @@ class Reach:
             self._objects.append((label, module, own, {"training", *_TABLES}))
         hooks = own.get("_hooks")
         for kind in getattr(hooks, "__slots__", ()):
-            self._visit_container(f"the hooks of {label}", getattr(hooks, kind))
+            if kind != "compiled":
+                self._visit_container(f"the hooks of {label}", getattr(hooks, kind))
         if _is_walked(type(module).__module__):
             self.visit(label, type(module))
         for child in own.get("_modules", {}).values():

@@ -555,9 +555,7 @@ class Specialisation:
 
             announce(self.name, self.tracer.graph, self.places, self.left_out)
         verified = self.options is not None and self.options.verify
-        question = Question(
-            self.tracer.graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped
-        )
+        question = Question(self.tracer.graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped)
         plan, self.report = planned(question, verified)
         return plan
 

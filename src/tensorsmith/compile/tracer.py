@@ -12,7 +12,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from tensorsmith.autograd.memory import as_array
 from tensorsmith.autograd.node import accumulates
@@ -402,6 +402,10 @@ class Tracer:
         if current is None or (current.owner is not None and not current.writes):
             self.guards.array(as_array(tensor), f"of a {tensor.layout.dtype.name}{list(tensor.layout.shape)} that it reads")
             return
+        self.give_up(what)
+
+    def give_up(self, what: str) -> NoReturn:
+        """Raise for something that cannot be done before the program runs."""
         problem = ValueNeeded(
             f"compile: {what} needs the value of a tensor while the function is traced, at {user_line()}\n"
             "Ways out: choose between values with ts.where(condition, a, b); choose between computations with "
@@ -470,6 +474,13 @@ class Tracer:
         listening.stop()
         modes.tracer = None
         fast.stop_tracing()
+
+
+def tracing(tracer: Any) -> Tracer | None:
+    """Who traces for `ts.compile` where `tracer` sees the calls of a thread, a function transform in between or not."""
+    while tracer is not None and not isinstance(tracer, Tracer):
+        tracer = getattr(tracer, "before", None)
+    return tracer
 
 
 def _nothing() -> None:

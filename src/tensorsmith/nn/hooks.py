@@ -22,6 +22,7 @@ class ModuleHooks:
 
     __slots__ = (
         "forward_pre", "forward", "backward_pre", "backward", "legacy", "state_pre", "state_post", "load_pre", "load_post",
+        "compiled",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -34,9 +35,10 @@ class ModuleHooks:
         self.state_post: dict[int, Callable] = new_hooks()
         self.load_pre: dict[int, Callable] = new_hooks()
         self.load_post: dict[int, Callable] = new_hooks()
+        self.compiled: Callable | None = None  # what `Module.compile` made, which runs in place of all this
 
     def __getstate__(self) -> dict[str, dict[int, Any]]:
-        return {name: dict(getattr(self, name)) for name in self.__slots__}
+        return {name: dict(getattr(self, name)) for name in self.__slots__ if name != "compiled"}
 
     def __setstate__(self, state: dict[str, dict[int, Any]]) -> None:
         self.__init__()  # type: ignore[misc]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tensorsmith.autograd.hooks import RemovableHandle
+from tensorsmith.compile.compiled import compile as compile_function
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.ir import build
@@ -53,7 +54,24 @@ class Module(Members):
         hooks = self._hooks
         if hooks is None and not CALLS:
             return self.forward(*args, **kwargs)
+        if hooks is not None and hooks.compiled is not None and modes.tracer is None:
+            return hooks.compiled(*args, **kwargs)
         return call_with_hooks(self, hooks, args, kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Have calls of this module run as one program from now on; the arguments are those of `ts.compile`.
+
+        Copies and pickles of the module are not compiled.
+
+        >>> model = ts.nn.Linear(3, 2)
+        >>> model.compile()
+        >>> model(ts.ones(1, 3)).shape
+        tensorsmith.Size([1, 2])
+        """
+        self._ensure_hooks().compiled = compile_function(self._call_impl, *args, **kwargs)
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        return call_with_hooks(self, self._hooks, args, kwargs)
 
     # --- modes and conversions --------------------------------------------------------------------------------------
 
