@@ -90,7 +90,7 @@ def test_functions_of_files(model, tmp_path, capsys):
     shapes = ["--shape", "x=4x6", "--shape", "index=5:int64"]
     assert main(["explain", f"{model}:forward", *shapes, "--level", "fusion", "--time"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("forward   with   x: float32[4, 6], index: int64[5], captured 0: float32[6, 3]")
+    assert text.startswith("forward   with   x: float32[4, 6], index: int64[5], weight: float32[6, 3]")
     assert "=== fusion " in text and "of roof" in text and "=== llvm " not in text
     assert main(["explain", f"{model}:net", "--shape", "input=4x6", "--format", "mlir"]) == 0
     assert capsys.readouterr().out.startswith('"builtin.module"() ({')

@@ -33,7 +33,7 @@ from tensorsmith.compile.mlir import mlir
 from tensorsmith.compile.nest import flatten
 from tensorsmith.compile.page import page
 from tensorsmith.compile.source_lines import Line, carried, users_line
-from tensorsmith.compile.specialisation import specialise
+from tensorsmith.compile.specialisation import Specialisation, specialise
 from tensorsmith.compile.timed import TimedStep, table, timed_steps
 from tensorsmith.core.dtypes import DType, float32
 from tensorsmith.core.layout import contiguous_strides
@@ -52,6 +52,7 @@ from tensorsmith.tensor.tensor import Tensor
 LEVELS = ("scalar", "graph", "passes", "fusion", "kernel", "loops", "llvm", "cuda", "time")
 DEFAULT_LEVELS = LEVELS[:-2]
 DEBUG_LEVELS = (("passes", "fusion"), ("graph",), ("kernel", "loops"), ("llvm",))  # what TENSORSMITH_DEBUG=2, 3, 4, 5 add
+MOST_TITLED = 8  # operands that a title names
 DEFAULT_POINTS = 1 << 20  # elements that an elementwise function is explained over, where no arguments say it
 
 
@@ -214,7 +215,9 @@ class Explanation:
         return "\n\n".join(f"{name}:\n{show(plan)}" for name, plan in parts if plan is not None)
 
     def _steps(self, show: Callable[[ExplainedStep], str]) -> str:
+        """Every step with its text; a text that was shown before is referred to."""
         lines: list[str] = []
+        before: dict[str, str] = {}
         for part, steps in (("forward", self.forward_steps), ("gradient", self.backward_steps)):
             if part == "gradient" and self.backward is None:
                 continue
@@ -222,6 +225,9 @@ class Explanation:
                 lines += [f"{part}: nothing to run, the results are views", ""]
             for number, step in enumerate(steps, 1):
                 shown = show(step)
+                if shown.count("\n") > 1:
+                    first = before.setdefault(shown, f"{part}, step {number}")
+                    shown = shown if first == f"{part}, step {number}" else f"(the same as of {first})"
                 lines += [f"{part}, step {number} of {len(steps)}: {step.title}", *([shown] if shown else []), ""]
         return "\n".join(lines).rstrip()
 
@@ -340,19 +346,23 @@ def _explain_traced(
     places: list[Strided | None] = []
     names: list[str] = []
     given = _argument_names(function, args, len(tensors))
+    captured = _captured_names(function)
     for number, source in enumerate(traced.tracer.sources):
         layout = source.layout
         places.append(Strided(layout.shape, layout.strides) if layout is not None else None)
         if source.argument >= 0:
             names.append(given[source.argument])
         else:
-            names.append(f"captured {number - len(tensors)}" if source.tensor is not None else f"host number {number}")
+            names.append(
+                captured.get(id(source.tensor), f"captured {number}") if source.tensor is not None else f"host number {number}"
+            )
     rule = None
     program = listener.alone()
     if program is not None and not traced.updates and _same_inputs(program.graph, graph):
         graph = program.graph  # one operator: its own program and gradient rule
         rule = program.operation.override(program.attrs)
-    backward, why = _gradient(graph, rule)
+    why = _without_gradient(traced)
+    backward, why = (None, why) if why else _gradient(graph, rule)
     expression = function.expression if isinstance(function, Elementwise) else None
     variables = tuple(names[: arity(expression)]) if expression is not None else ()
     title = _titled(name, names, graph.inputs)
@@ -363,6 +373,15 @@ def _explain_traced(
     alone = graph is not traced.tracer.graph
     lines = {} if alone else listener.lines
     return Explanation(title, tuple(names), graph, places, backward, why, expression, variables, not alone, lines, operands)
+
+
+def _without_gradient(traced: Specialisation) -> str:
+    """Why a function is not differentiated; "" where it is, or where nothing says that it is for gradients at all."""
+    if traced.grads or traced.updates:
+        return "the function changes state: what it does about gradients is part of it"
+    if any(source.tracked for source in traced.tracer.sources) and not any(traced.tracked):
+        return "no result requires a gradient"
+    return ""
 
 
 class _Listener:
@@ -429,9 +448,38 @@ def _argument_names(function: Any, args: tuple[Any, ...], count: int) -> list[st
     return names if len(names) == count else [f"argument {i}" for i in range(count)]
 
 
+def _captured_names(function: Callable[..., Any]) -> dict[int, str]:
+    """Names for the tensors that a function captures, by identity: variables, parameters of modules, states of optimisers."""
+    owner = getattr(function, "__self__", None)
+    variables = {} if owner is None else {"self": owner}
+    try:
+        found = inspect.getclosurevars(inspect.unwrap(getattr(function, "__func__", function)))
+        variables |= {**found.globals, **found.nonlocals}
+    except TypeError:  # no Python function: a module, an operator
+        variables["self"] = function
+    names: dict[int, str] = {}
+    for name, value in variables.items():
+        prefix = "" if name == "self" else f"{name}."
+        if isinstance(value, Tensor):
+            names.setdefault(id(value), name)
+        for kind in ("named_parameters", "named_buffers"):
+            if callable(listed := getattr(value, kind, None)) and not isinstance(value, type):
+                names.update((id(tensor), f"{prefix}{path}") for path, tensor in listed())
+    for name, value in variables.items():
+        states = getattr(value, "state", None)
+        for owner, state in states.items() if isinstance(states, dict) else ():
+            if isinstance(state, dict):
+                of = names.get(id(owner), "a parameter")
+                names.update((id(t), f"{name}: {key} of {of}") for key, t in state.items() if isinstance(t, Tensor))
+    return names
+
+
 def _titled(text: str, names: Sequence[str], nodes: Sequence[Node]) -> str:
-    operands = ", ".join(f"{name}: {node.dtype.name}{list(node.shape)}" for name, node in zip(names, nodes))
-    return f"{text}   with   {operands}"
+    """A title with the first operands; what the others are is in the graph."""
+    shown = [f"{name}: {node.dtype.name}{list(node.shape)}" for name, node in zip(names, nodes)]
+    if len(shown) > MOST_TITLED:
+        shown[MOST_TITLED - 1 :] = [f"and {len(shown) - MOST_TITLED + 1} more"]
+    return f"{text}   with   {', '.join(shown)}"
 
 
 __all__ = ["DEFAULT_LEVELS", "LEVELS", "Explanation", "announce", "explain", "explain_expression"]

@@ -1,7 +1,8 @@
 """An explanation as one HTML page: the graph drawn, the values of each kernel in one colour, the levels folded below.
 
 The page holds everything it shows and refers to nothing outside it. Hovering over a value shows the line of the program that
-it comes from, and, where it has memory of its own, why.
+it comes from, and, where it has memory of its own, why. A search finds values by anything that hovering shows, a click on a
+kernel of the legend the values of that kernel; large graphs are shown smaller until they are zoomed into.
 """
 
 from __future__ import annotations
@@ -22,7 +23,41 @@ svg text { font: 11px ui-monospace, monospace; pointer-events: none }
 svg rect { stroke: #6b7280; rx: 4px } svg g:hover rect { stroke: #000; stroke-width: 2px }
 svg .memory rect { stroke-width: 2.2px; stroke: #111 } svg path { fill: none; stroke: #9aa1ac }
 .swatch { display: inline-block; width: 1em; height: 1em; border: 1px solid #6b7280; vertical-align: -2px; margin-right: .4em }
+.legend { max-height: 30vh; overflow: auto } .legend tr { cursor: pointer } .tools { margin: .6em 0 }
+svg.searched g { opacity: .25 } svg.searched g.found { opacity: 1 } svg .found rect { stroke: #c2410c; stroke-width: 3px }
 summary { font-weight: 600; cursor: pointer; margin: .6em 0 } td, th { padding: .1em .8em .1em 0; text-align: left }
+"""
+TOOLS = """
+<p class="tools"><input id="search" type="search" placeholder="find: exp, %12, group 3, model.py:7" size="34">
+<span id="count"></span> <label>zoom <input id="zoom" type="range" min="5" max="200" value="100"></label></p>
+"""
+SCRIPT = """
+const box = document.getElementById("search"), svg = document.querySelector("svg"), count = document.getElementById("count");
+const frame = document.querySelector(".drawing"), zoom = document.getElementById("zoom");
+const size = [svg.width.baseVal.value, svg.height.baseVal.value];
+const nodes = [...svg.querySelectorAll("g")].map(g => [g, g.firstChild.textContent.toLowerCase()]);
+let found = [], at = 0;
+function search(text, whole) {
+  const wanted = text.trim().toLowerCase();
+  const fits = whole ? said => said.split("\\n").includes(wanted) : said => said.includes(wanted);
+  found = wanted ? nodes.filter(([g, said]) => fits(said)).map(([g]) => g) : [];
+  for (const [g] of nodes) g.classList.toggle("found", found.includes(g));
+  svg.classList.toggle("searched", found.length > 0);
+  count.textContent = wanted ? found.length + " found" : "";
+  at = 0; show();
+}
+function show() {
+  if (found.length) found[at % found.length].scrollIntoView({block: "center", inline: "center"});
+}
+function scale(percent) {
+  svg.setAttribute("width", size[0] * percent / 100); svg.setAttribute("height", size[1] * percent / 100);
+}
+box.addEventListener("input", () => search(box.value, false));
+box.addEventListener("keydown", event => { if (event.key === "Enter") { at++; show(); } });
+zoom.addEventListener("input", () => scale(zoom.value));
+for (const row of document.querySelectorAll(".legend tr"))
+  row.addEventListener("click", () => { box.value = row.dataset.group; search(box.value, true); });
+zoom.value = Math.max(25, Math.min(100, 100 * frame.clientWidth / size[0])); scale(zoom.value);
 """
 
 
@@ -30,8 +65,8 @@ def page(title: str, plan: ExplainedPlan, lines: Mapping[Node, Line], names: Seq
     """The page. lines: the program's line of each value; names: of the inputs; levels: heading -> text."""
     parts = [
         "<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">', f"<title>{escape(title)}</title>",
-        f"<style>{STYLE}</style></head><body>", f"<h1>{escape(title)}</h1>", _legend(plan),
-        '<div class="drawing">', drawing(plan, lines, names), "</div>",
+        f"<style>{STYLE}</style></head><body>", f"<h1>{escape(title)}</h1>", _legend(plan), TOOLS,
+        '<div class="drawing">', drawing(plan, lines, names), "</div>", f"<script>{SCRIPT}</script>",
     ]  # fmt: skip
     for heading, text in levels.items():
         opened = " open" if heading in ("time", "fusion") else ""
@@ -49,22 +84,32 @@ def _legend(plan: ExplainedPlan) -> str:
     for number, group in enumerate(plan.groups):
         title = "; ".join(step.title for step in group.steps)
         rows.append(
-            f'<tr><td><span class="swatch" style="background:{_colour(number)}"></span>group {number + 1}</td>'
-            f"<td>{escape(title)}</td></tr>"
+            f'<tr data-group="group {number + 1}"><td><span class="swatch" style="background:{_colour(number)}"></span>'
+            f"group {number + 1}</td><td>{escape(title)}</td></tr>"
         )
-    return "<table>" + "".join(rows) + "</table>" if rows else "<p>Nothing runs: the results are views.</p>"
+    if not rows:
+        return "<p>Nothing runs: the results are views.</p>"
+    return '<div class="legend"><table>' + "".join(rows) + "</table></div>"
 
 
 def layers(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Nodes by the longest way from the inputs, each layer in the order of its operands' places."""
+    """Nodes by the longest way from the inputs, each layer in the order of its operands' places.
+
+    What has no operands is placed right above the first that reads it.
+    """
     depth: dict[Node, int] = {}
+    first: dict[Node, int] = {}
     place: dict[Node, float] = {}
     found: list[list[Node]] = []
     for node in nodes:
         depth[node] = max((depth[operand] + 1 for operand in node.inputs if operand in depth), default=0)
-        while len(found) <= depth[node]:
+        for operand in node.inputs:
+            first[operand] = min(first.get(operand, depth[node]), depth[node])
+    for node in nodes:
+        level = depth[node] if node.inputs else max(first.get(node, 1) - 1, 0)
+        while len(found) <= level:
             found.append([])
-        found[depth[node]].append(node)
+        found[level].append(node)
     for layer in found:
         for node in layer:
             above = [place[operand] for operand in node.inputs if operand in place]
