@@ -118,7 +118,7 @@ def test_the_result_lies_as_the_query_does(beside):
     assert strides[0] == strides[1]
 
 
-@pytest.mark.parametrize("queries", [1, 95, 130, 193])
+@pytest.mark.parametrize("queries", [1, 49, 95, 130, 193])
 @pytest.mark.parametrize("keys", [7, 96, 200])
 def test_causal_blocks(queries, keys):
     """Lengths around those of the kernel's blocks, each the longer one in turn."""

@@ -15,6 +15,7 @@ from tensorsmith.core import dtypes
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.dropout import whole_groups
+from tensorsmith.targets.cpu import attention_backward, attention_forward
 from tensorsmith.targets.cpu.attention import AttentionSizes, AttentionStructure, plan_attention
 from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS
 from tensorsmith.targets.reference.primitives import dropout_factors
@@ -103,7 +104,7 @@ def test_half_precision_is_computed_in_float32(dtype, causal):
     compare(arrays, rng.standard_normal((2, 100, 32)), None, causal, dtype, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("length", [ROWS - 1, ROWS, ROWS + 1, 2 * ROWS])
+@pytest.mark.parametrize("length", [ROWS // 2 + 1, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS])
 @pytest.mark.parametrize("keys", [COLUMNS - 1, COLUMNS, COLUMNS + 1])
 def test_borders_of_blocks(length, keys):
     rng = np.random.default_rng(2)
@@ -255,6 +256,13 @@ def test_the_workspace_does_not_grow_with_the_sequence(backward, dropout):
     one, other = plan(4096, backward, 4, dropout), plan(16384, backward, 4, dropout)
     assert max(one.workspace_bytes, other.workspace_bytes) < 32 << 20  # 32 chunks at most, each of one block
     assert one.function_address == other.function_address  # sizes are words of the launch
+
+
+@pytest.mark.parametrize("direction", [attention_forward, attention_backward])
+def test_blocks_of_a_short_causal_sequence_are_short(direction):
+    """A block's product takes all keys up to its last query."""
+    rows = [plan(n, direction is attention_backward).constants[direction.WORDS.index("rows")] for n in (128, 4096)]
+    assert rows == [ROWS // 2, ROWS]
 
 
 @pytest.mark.parametrize("isa", ["avx2", "generic"])

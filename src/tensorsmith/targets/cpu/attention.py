@@ -26,6 +26,7 @@ from tensorsmith.targets.cpu.tiled_kernel import compile_with_product, round_up
 _CHUNK_FLOPS = 4e6
 _MOST_CHUNKS = 32  # each has a workspace of its own
 _LINE = 64
+_SHORT = 1024  # queries, up to which half as many of them make a block where causal
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,12 @@ def _spaces(pieces: Kernels, sizes: AttentionSizes, structure: AttentionStructur
     return {**words, "space": start}
 
 
+def _rows(pieces: Kernels, sizes: AttentionSizes, structure: AttentionStructure) -> int:
+    """Queries of a block: fewer where much of a causal block would be keys that its queries do not see."""
+    few = ROWS // 2
+    return few if structure.causal and sizes.L <= _SHORT and few % pieces.max_rows == 0 else ROWS
+
+
 def plan_attention(
     structure: AttentionStructure, sizes: AttentionSizes, scale: float, operands: Mapping[str, Strided],
     beside: bool = False, dropout: float = 0.0, machine: Machine | None = None,
@@ -107,7 +114,8 @@ def plan_attention(
     """
     pieces = kernels(structure.dtype, machine or default_machine())
     kernel = _kernels.get((structure, pieces.machine), lambda: _compile(structure, pieces))
-    blocks = math.ceil(sizes.L / ROWS)
+    rows = _rows(pieces, sizes, structure)
+    blocks = math.ceil(sizes.L / rows)
     units = sizes.batch * (1 if structure.backward else blocks)
     pairs = sizes.batch * sizes.L * sizes.S // (2 if structure.causal else 1)
     flops = pairs * (2 * (3 * sizes.E + 2 * sizes.F) if structure.backward else 2 * (sizes.E + sizes.F))
@@ -119,7 +127,7 @@ def plan_attention(
     scale_bits, factor_bits = struct.unpack("<2q", struct.pack("<2d", scale, 1.0 / (1.0 - dropout)))
     words: dict[str, int] = {
         "scale": scale_bits, "factor": factor_bits, "limit": limit(dropout), "row_words": whole_groups(sizes.S), "at_kept": 0,
-        "units": units, "units_per_chunk": per_chunk, "blocks": blocks, "inner": sizes.inner,
+        "units": units, "units_per_chunk": per_chunk, "rows": rows, "blocks": blocks, "inner": sizes.inner,
         "beside": sizes.inner if beside else 1,
         "batch": sizes.batch, "L": sizes.L, "S": sizes.S, "E": sizes.E, "F": sizes.F, **space, **_tiles(pieces, sizes),
     }  # fmt: skip

@@ -14,13 +14,13 @@ The result is dQ, rows as those of the forward result, then dK and dV. A batch i
 from __future__ import annotations
 
 from tensorsmith.scalar.fn import Fn
-from tensorsmith.targets.cpu.attention_blocks import COLUMNS, ROWS, TILES, AttentionStructure, Blocks, launch_words
+from tensorsmith.targets.cpu.attention_blocks import COLUMNS, TILES, AttentionStructure, Blocks, launch_words
 from tensorsmith.targets.cpu.build import Function, Value
 from tensorsmith.targets.cpu.gemm_kernels import Kernels
 
 OPERANDS = ("q", "k", "v", "g", "lse", "delta")
 WORDS = (
-    "scale", "units", "units_per_chunk", "inner", "beside", "batch", "L", "S", "E", "F", "space",
+    "scale", "units", "units_per_chunk", "rows", "inner", "beside", "batch", "L", "S", "E", "F", "space",
     "at_ds", "at_kt", "at_vt", "at_k", "at_g", "at_q", "slot_kt", "slot_vt", "slot_keys", "slot_queries",
     "pack_transposed", "pack_rows", *TILES, "limit", "factor", "at_kept", "row_words",
     *(f"{name}_{level}" for name in (*OPERANDS, "mask", "streams") for level in ("outer", "inner", "row")),
@@ -66,9 +66,9 @@ class _Backward(Blocks):
             self.pack(True, k, kt, w["E"], w["k_row"], width, w["slot_kt"])
             self.pack(True, v, vt, w["F"], w["v_row"], width, w["slot_vt"])
             self.pack(False, k, kr, width, w["k_row"], w["E"], w["slot_keys"])
-            low: Value = f.mul(f.udiv(first, ROWS), ROWS) if self.structure.causal else 0
+            low: Value = f.mul(f.udiv(first, w["rows"]), w["rows"]) if self.structure.causal else 0
             dk_here, dv_here = f.offset(dk, f.mul(first, e_row)), f.offset(dv, f.mul(first, f_row))
-            with f.loop(low, w["L"], ROWS, name="queries in blocks") as queries:
+            with f.loop(low, w["L"], w["rows"], name="queries in blocks") as queries:
                 row = queries.index
                 dq_here = f.offset(dq, f.mul(row, e_row))
                 self._block(here, stream, row, first, width, (kt, vt, kr), (dq_here, dk_here, dv_here), (e_row, f_row))
@@ -78,7 +78,7 @@ class _Backward(Blocks):
         packed: tuple[str, str, str], results: tuple[str, str, str], steps: tuple[Value, Value],
     ) -> None:  # fmt: skip
         f, w, size = self.f, self.w, self.size
-        rows = f.minimum(ROWS, f.sub(w["L"], row))
+        rows = f.minimum(w["rows"], f.sub(w["L"], row))
         of_queries, of_keys = self.rest("query"), self.rest("key")
         if self.structure.causal:  # up to the diagonal: keys that are left then are as many as queries are
             seen = f.sub(f.add(row, rows), first)

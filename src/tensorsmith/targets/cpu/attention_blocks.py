@@ -1,8 +1,8 @@
 """What the forward and the backward kernel of attention share: blocks of scores, products on the tiles of the matrix
 multiplication, panels packed as it packs them, and where operands lie.
 
-Scores exist for `ROWS` queries and `COLUMNS` keys at a time, in the workspace of a chunk. Every extent and stride is a word
-of the launch; a kernel depends on dtype, kind of mask and causality only.
+Scores exist for at most `ROWS` queries and `COLUMNS` keys at a time, in the workspace of a chunk. Every extent and stride is a
+word of the launch; a kernel depends on dtype, kind of mask and causality only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensorsmith.targets.cpu.gemm_kernels import Kernels
 from tensorsmith.targets.cpu.random import block, round_keys
 from tensorsmith.targets.cpu.tiled_kernel import TiledKernel
 
-ROWS = 96  # queries of a block: whole tiles on every instruction set
+ROWS = 96  # most queries of a block: whole tiles on every instruction set
 COLUMNS = 192  # keys of a block: whole tiles, whole panels and whole groups of random bits
 TILES = ("wide", "narrow", "query_wide", "query_narrow", "key_wide", "key_narrow")  # whole tiles; the rest of queries, of keys
 

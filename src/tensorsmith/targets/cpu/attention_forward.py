@@ -22,8 +22,8 @@ from tensorsmith.targets.cpu.gemm_kernels import Kernels
 
 OPERANDS = ("q", "k", "v")
 WORDS = (
-    "scale", "units", "units_per_chunk", "blocks", "inner", "beside", "batch", "L", "S", "E", "F", "space", "at_stats", "at_k",
-    "at_v", "slot_k", "slot_v", "q_k", "pack_transposed", "pack_rows", *TILES,
+    "scale", "units", "units_per_chunk", "rows", "blocks", "inner", "beside", "batch", "L", "S", "E", "F", "space", "at_stats",
+    "at_k", "at_v", "slot_k", "slot_v", "q_k", "pack_transposed", "pack_rows", *TILES,
     "limit", "factor", "at_kept", "row_words",
     *(f"{name}_{level}" for name in (*OPERANDS, "mask", "streams") for level in ("outer", "inner", "row")),
 )  # fmt: skip
@@ -39,12 +39,12 @@ class _Forward(Blocks):
         end = f.minimum(f.add(start, w["units_per_chunk"]), w["units"])
         with f.loop(start, end, 1, name="unit in batches and blocks of queries") as unit:
             batch, block = f.udiv(unit.index, w["blocks"]), f.urem(unit.index, w["blocks"])
-            self._unit(batch, f.mul(block, ROWS))
+            self._unit(batch, f.mul(block, w["rows"]))
         return f
 
     def _unit(self, batch: Value, row: Value) -> None:
         f, w, size = self.f, self.w, self.size
-        rows = f.minimum(ROWS, f.sub(w["L"], row))
+        rows = f.minimum(w["rows"], f.sub(w["L"], row))
         outer, inner = f.udiv(batch, w["inner"]), f.urem(batch, w["inner"])
         q, k, v = (self.operand(name, outer, inner) for name in OPERANDS)
         q = f.offset(q, f.mul(row, w["q_row"]))
