@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import re
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from tensorsmith.core import dtypes
 from tensorsmith.targets.cpu import launch, pool
 from tensorsmith.targets.cpu.gemm import MatmulKernel, packed_bytes, plan_matmul, plan_packing
+from tensorsmith.targets.cpu.gemm_kernels import kernels
 from tensorsmith.targets.cpu.machine import NAMES, Machine, machine, select
 from tensorsmith.targets.cpu.recipe import Recipe
 
@@ -399,3 +401,12 @@ def test_packing_for_a_batch_or_half_types_is_refused():
     for batch, kind in ((2, dtypes.float32), (1, dtypes.float16)):
         with pytest.raises(NotImplementedError, match="packed B"):
             plan_matmul(kind, batch, 16, 16, 16, (256, 16, 1), (256, 16, 1), (256, 16, 1), packed=True)
+
+
+@pytest.mark.parametrize("isa", ["avx2", "generic"])
+def test_where_registers_are_few_the_steps_of_a_tile_need_no_mask(isa):
+    rows = kernels(dtypes.float32, _machine(isa)).max_rows
+    text = kernels(dtypes.float32, _machine(isa)).tile(rows, 2, "", "consecutive").text
+    steps = [block for block in re.split(r"\n(?=\w+:)", text) if block.count("fmuladd") + block.count("fmul ") >= 2 * rows]
+    assert steps and not any("mask" in block for block in steps)
+    assert "mask" in text or isa == "generic"  # of the last results

@@ -56,7 +56,8 @@ class Vectors:
         self.registers = 32 if self.isa == "avx512" else 16
         self.converts = half
         self.storage_size = self.dtype.itemsize
-        self.cheap_masks = self.isa == "avx512" or (self.isa == "avx2" and self.storage_size >= 4)
+        # Of 16 registers a mask would take one that the sums of a tile need, and they would be at a third of the speed.
+        self.cheap_masks = self.isa == "avx512"
         # Stores through vector masks are slow on several CPUs, so only mask registers are used unconditionally.
         self.cheap_masked_stores = self.isa == "avx512"
 
