@@ -18,6 +18,14 @@ ABSORBED = {
     ),
     "a single number": (lambda x, w, b, r: (x @ w.T * b[3]).exp(), ["matmul_exp"]),
     "through a reshape": (lambda x, w, b, r: ((x @ w.T).reshape(5, 10, 70) + b).relu(), ["matmul_relu"]),
+    "of more than two axes": (lambda x, w, b, r: F.gelu(F.linear(x.reshape(5, 10, 40), w, b)), ["matmul_mul"]),
+    "of more than two axes, a residual and its norm": (
+        lambda x, w, b, r: F.layer_norm(F.linear(x.reshape(5, 10, 40), w, b) + r.reshape(5, 10, 70), (70,)),
+        ["matmul_add", "mul"],
+    ),
+    "heads apart: the bias before, as nothing else is computed": (
+        lambda x, w, b, r: F.linear(x.reshape(5, 10, 40), w, b).reshape(5, 10, 7, 10).transpose(1, 2), ["matmul_bias"],
+    ),
     "two products meet in the later one": (
         lambda x, w, b, r: F.silu(x @ w.T) * (r @ w @ w.T), ["matmul_mul", "matmul", "matmul_mul"],
     ),

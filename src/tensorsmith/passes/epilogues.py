@@ -9,15 +9,17 @@ instead. What it reads besides lies in memory in one of three ways: an element a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensorsmith.core import views
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, same_strides
-from tensorsmith.ir.graph import VIEWS, Node, Primitive, base_of
+from tensorsmith.ir import build
+from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, rewritten
 from tensorsmith.passes.walk import Chain, NeedsBuffer, apply_chain, of_numbers
+from tensorsmith.scalar.table import Fn
 
 if TYPE_CHECKING:
     from tensorsmith.passes.fusion import Fusion
@@ -156,3 +158,52 @@ def _is_operand(fusion: Fusion, operand: Node, product: Node) -> bool:
     except NeedsBuffer:
         return False
     return True
+
+
+def reshape_before_bias(graph: Graph) -> Graph:
+    """The same graph, in which the bias of a product that is then reshaped, as `linear` of more than two axes does, comes
+    after the reshape where more is computed point by point: all of it is read of one value then, and can be absorbed.
+    """
+    nodes, results = graph.live_nodes(), set(graph.outputs)
+    if not any(node.op is Primitive.MATMUL for node in nodes):
+        return graph
+    readers: dict[Node, list[Node]] = {}
+    for node in nodes:
+        for operand in node.inputs:
+            readers.setdefault(operand, []).append(node)
+    found = {node for node in nodes if node not in results and _reshaped_sum(node, readers, results)}
+    if not found:
+        return graph
+
+    def rewrite(node: Node, operands: list[Node]) -> Node | None:
+        if node not in found:
+            return None
+        moved = []
+        for term in operands[0].inputs:
+            if term.op is Primitive.MATMUL:
+                moved.append(build.reshape(term, node.shape))
+            else:
+                row = build.reshape(term.inputs[0], (1,) * (node.ndim - 1) + node.shape[-1:])
+                moved.append(build.broadcast_to(row, node.shape))
+        return moved[0].graph.add(Primitive.MAP, moved, fn=Fn.ADD)
+
+    return rewritten(graph, rewrite)
+
+
+def _reshaped_sum(node: Node, readers: Mapping[Node, Sequence[Node]], results: Collection[Node]) -> bool:
+    """Whether a node is a reshape, along the rows alone, of a product and a row that nobody else reads."""
+    if node.op is not Primitive.RESHAPE:
+        return False
+    total = node.inputs[0]
+    if total.op is not Primitive.MAP or total.attrs["fn"] is not Fn.ADD or node.shape[-1:] != total.shape[-1:]:
+        return False
+    if len(readers[total]) > 1 or total in results:
+        return False
+    if {term.op for term in total.inputs} != {Primitive.MATMUL, Primitive.EXPAND}:
+        return False
+    product, row = sorted(total.inputs, key=lambda term: term.op is Primitive.EXPAND)
+    along = row.inputs[0].shape
+    return (
+        along[-1] == math.prod(along) == total.shape[-1] and len(readers[product]) == 1 and product not in results
+        and any(reader.op is Primitive.MAP for reader in readers[node])
+    )  # fmt: skip

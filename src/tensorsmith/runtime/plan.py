@@ -19,6 +19,7 @@ from tensorsmith.ir.graph import Graph, Node, Primitive, replay, touches_complex
 from tensorsmith.kernels.assemble import Kernel, assemble_copy
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
+from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion, fuse
 from tensorsmith.passes.lasting import Part as LastingPart, pack_products, split_lasting
 from tensorsmith.passes.products import split_products
@@ -440,7 +441,8 @@ def _plan(
     lasting: Collection[int] = (), left_out: Collection[str] = (), stamped: Collection[int] = (),
 ) -> Plan:  # fmt: skip
     graph = split_products(lower_convolutions(graph, lasting, stamped))
-    graph = separate_updates(prepare_reductions(pack_products(graph, stamped)), updates)
+    graph = pack_products(graph if "fusion" in left_out else reshape_before_bias(graph), stamped)
+    graph = separate_updates(prepare_reductions(graph), updates)
     while True:
         rest, parts, origin = split_lasting(graph, stamped)
         try:

@@ -44,7 +44,7 @@ _STREAM_BYTES = 256 << 10  # a B that leaves the first-level cache is read in th
 _STREAM_BATCHED_ROWS = 2  # rows of a batch up to which many small B are read like a large one
 _PREFETCH_BYTES = 1 << 20  # a B that leaves the second-level cache
 _FEW_ROWS = 8
-_DOT_ROWS = 128  # most rows for which reading B where it lies beats packing it,
+_DOT_ROWS, _DOT_ROWS_OF_FEW_REGISTERS = 128, 48  # most rows for which reading B where it lies beats packing it (measured),
 _DOT_DEPTH = 256  # where K is long enough to hide the sums over lanes
 _FEW_COLUMNS = 3  # of a transposed B: hardly any of a panel would be used
 _FEW_COLUMNS_DEPTH = 64
@@ -170,7 +170,8 @@ def plan_matmul(
         row = 1 if pieces.converts and p.b_k != 1 else K
         p = _Problem(p.batch, 1, p.M, K, p.b_batch, row, p.b_k, p.a_batch, p.a_k, p.a_row, p.c_batch, p.M)
         operands = ("B", "A", "C")
-    few = p.M <= _FEW_ROWS or (p.M <= _DOT_ROWS and p.K >= _DOT_DEPTH and not pieces.converts)
+    dot_rows = _DOT_ROWS if pieces.machine.registers >= 32 else _DOT_ROWS_OF_FEW_REGISTERS
+    few = p.M <= _FEW_ROWS or (p.M <= dot_rows and p.K >= _DOT_DEPTH and not pieces.converts)
     few = few or (p.N <= _FEW_COLUMNS and p.K >= _FEW_COLUMNS_DEPTH and not pieces.converts)
     if few and p.b_k == 1 and (p.b_column != 1 or p.N == 1) and p.a_k == 1 and K > 0:
         return _plan_rows(pieces, p, "dot", operands, has_bias, function, accumulate)
