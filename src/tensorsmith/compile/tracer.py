@@ -11,11 +11,13 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tensorsmith.autograd.memory import as_array
 from tensorsmith.autograd.node import accumulates
+from tensorsmith.compile.again import RunsAgain
 from tensorsmith.compile.guards import Guards
 from tensorsmith.compile.nest import flatten
 from tensorsmith.compile.printing import listening
@@ -129,6 +131,7 @@ class Tracer:
     optimizers: dict[int, tuple[Any, tuple, dict]] = field(default_factory=dict)  # that step: choices and state before
     stops: bool = False  # whether autograd stopped somewhere, or followed a rule of the user's, on tracked tensors
     guards: Guards = field(default_factory=Guards)  # the Python values that the function read
+    runs_again: RunsAgain = field(default_factory=RunsAgain)
     refused: ValueNeeded | None = None  # the first error for a value, even if the function caught it
     lines: list[tuple[int, str]] | None = None  # from which node on a line of the user made nodes, where asked for
     reach: Reach = field(init=False)  # finds them
@@ -272,8 +275,19 @@ class Tracer:
 
     def draw(self, generator: Any, count: int) -> tuple[Any, Any]:
         """Key and offset of a generator, asked for again at every run; the trace hands back what it draws itself."""
-        self.drawn.setdefault(generator, generator.offset)
-        return self.host(lambda: generator.key), self.host(lambda: generator._advance(count))
+        found = self.runs_again.drawn_before()
+        if found is None:
+            self.drawn.setdefault(generator, generator.offset)
+            found = self.host(lambda: generator.key), self.host(lambda: generator._advance(count))
+        return self.runs_again.note(found)
+
+    def noting_draws(self, drawn: list[Any]) -> AbstractContextManager[None]:
+        """A part of the function that may be run again; `drawn` collects what it draws."""
+        return self.runs_again.noting_draws(drawn)
+
+    def computing_again(self, drawn: Sequence[Any] | None) -> AbstractContextManager[None]:
+        """Such a part is run again, for values that were not kept. drawn: what it drew before; None: it draws anew."""
+        return self.runs_again.computing_again(self.graph, drawn)
 
     def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
         """A custom `autograd.Function` is traced like anything else."""
@@ -297,7 +311,7 @@ class Tracer:
         def run(*given: Any) -> Any:
             if self.lines is not None:
                 self.lines.append((len(self.graph.nodes), user_line()))
-            mapping = copy_into(self.graph, program.graph, [self.argument(x) for x in given])
+            mapping = copy_into(self.graph, program.graph, self.runs_again.operands([self.argument(x) for x in given]))
             results = [
                 self.wrap(operation, number, node, mapping, given, kinds) for number, node in enumerate(program.graph.outputs)
             ]
@@ -321,7 +335,7 @@ class Tracer:
         def write(given: Sequence[Any]) -> None:
             if self.lines is not None:
                 self.lines.append((len(self.graph.nodes), user_line()))
-            mapping = copy_into(self.graph, program.graph, [self.argument(x) for x in given])
+            mapping = copy_into(self.graph, program.graph, self.runs_again.operands([self.argument(x) for x in given]))
             for node, i in zip(program.graph.outputs, operation.writes):
                 self.write(given[i], mapping[node])
 

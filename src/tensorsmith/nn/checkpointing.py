@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tensorsmith.autograd.backward import backward as run_backward
@@ -62,6 +62,38 @@ def _described(tensor: Tensor) -> tuple[Any, ...]:
     return tuple(tensor.layout.shape), tensor.layout.dtype.name
 
 
+class _RandomNumbers:
+    """What a part draws: the run in the backward draws the same again, from a generator set back, or, while a function is
+    compiled, by the same numbers of the trace."""
+
+    def __init__(self, preserve: bool) -> None:
+        self.tracer = modes.tracer if hasattr(modes.tracer, "computing_again") else None
+        self.drawn: list[Any] | None = [] if preserve else None
+        self.state = get_rng_state() if preserve and self.tracer is None else None
+
+    def first(self) -> contextlib.AbstractContextManager[Any]:
+        """A context for the first run."""
+        if self.tracer is None or self.drawn is None:
+            return contextlib.nullcontext()
+        return self.tracer.noting_draws(self.drawn)
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """A context for the run in the backward."""
+        if self.tracer is not None:
+            with self.tracer.computing_again(self.drawn):
+                yield
+            return
+        before = get_rng_state() if self.state is not None else None
+        try:
+            if self.state is not None:
+                set_rng_state(self.state)
+            yield
+        finally:
+            if before is not None:
+                set_rng_state(before)
+
+
 class _Part:
     """One call of a part: its tickets, and how to run it again."""
 
@@ -70,7 +102,7 @@ class _Part:
         self.context = context
         self.check = check
         self.early_stop = _early_stop[0]
-        self.state = get_rng_state() if preserve else None
+        self.numbers = _RandomNumbers(preserve)
         self.tickets: list[weakref.ref[_Ticket]] = []
         self.described: list[tuple] = []
         self.filled: weakref.WeakKeyDictionary[_Ticket, Tensor] = weakref.WeakKeyDictionary()
@@ -115,17 +147,11 @@ class _Part:
                 raise _StopRecomputation
             return tensor
 
-        before = get_rng_state() if self.state is not None else None
         try:
-            if self.state is not None:
-                set_rng_state(self.state)
-            with enable_grad(), self.context, saved_tensors_hooks(keep, lambda kept: kept):
+            with self.numbers.again(), enable_grad(), self.context, saved_tensors_hooks(keep, lambda kept: kept):
                 self.run()
         except _StopRecomputation:
             pass
-        finally:
-            if before is not None:
-                set_rng_state(before)
 
 
 class _Reentrant(Function):
@@ -134,11 +160,11 @@ class _Reentrant(Function):
     @staticmethod
     def forward(ctx: Any, function: Callable, preserve: bool, *args: Any) -> Any:
         ctx.function = function
-        ctx.state = get_rng_state() if preserve else None
+        ctx.numbers = _RandomNumbers(preserve)
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx.others = [None if isinstance(a, Tensor) else a for a in args]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
-        with no_grad():
+        with no_grad(), ctx.numbers.first():
             return function(*args)
 
     @staticmethod
@@ -152,15 +178,8 @@ class _Reentrant(Function):
         args = list(ctx.others)
         for place, tensor in zip(ctx.places, ctx.saved_tensors):
             args[place] = alias_of(tensor, tensor.layout.tracked)
-        before = get_rng_state() if ctx.state is not None else None
-        try:
-            if ctx.state is not None:
-                set_rng_state(ctx.state)
-            with enable_grad():
-                outputs = ctx.function(*args)
-        finally:
-            if before is not None:
-                set_rng_state(before)
+        with ctx.numbers.again(), enable_grad():
+            outputs = ctx.function(*args)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         pairs = [(o, g) for o, g in zip(outputs, grads) if isinstance(o, Tensor) and o.layout.tracked]
         if not pairs:
@@ -209,7 +228,7 @@ def checkpoint(
             return function(*args, **kwargs)
     part = _Part(lambda: function(*args, **kwargs), preserve_rng_state, again, determinism_check == "default")
     part.early_stop = part.early_stop and early_stop
-    with saved_tensors_hooks(part.pack, part.unpack), now:
+    with part.numbers.first(), saved_tensors_hooks(part.pack, part.unpack), now:
         return function(*args, **kwargs)
 
 

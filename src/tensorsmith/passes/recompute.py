@@ -162,7 +162,7 @@ class _Copied:
 
     def copy(self, node: Node, root: Node) -> Node:
         """A value as part of the copy of `root`."""
-        part = self.lives.time[root]
+        part = -1 - self.lives.time[root]  # no number of the tracer's, of a part that the user has run again
         found = self.again.get((node, part))
         if found is None:
             if node.op is Primitive.CONST:
