@@ -137,6 +137,11 @@ def windows(x: Node, kernel: Sequence[int], attrs: dict[str, Any]) -> Node:
     return x
 
 
+def lies_last(node: Node) -> bool:
+    """Whether a convolution's result is written with its channels last (`passes/layout.py`)."""
+    return node.op is Primitive.CONV and bool(node.attrs.get("channels_last"))
+
+
 def operations(node: Node) -> int:
     """Multiplications and additions of a convolution."""
     return 2 * node.numel * math.prod(node.inputs[1].shape[1:])

@@ -54,6 +54,8 @@ def lower_convolutions(graph: Graph, lasting: Collection[int] = (), stamped: Col
 
 
 def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = (), prepared: bool = False) -> Node:
+    if node.attrs.get("channels_last"):
+        return x.graph.add(Primitive.CONV, (x, w), **node.attrs)
     if not node.numel or not w.numel or not x.numel:
         return build.full(x.graph, node.shape, 0, node.dtype)
     if is_depthwise(node) and is_direct(node) and not is_weight_gradient(node):

@@ -39,8 +39,8 @@ class Absorbed:
 
 
 def columns_of(product: Node) -> int:
-    """How many results lie side by side with an operand each in a COLUMN: of a product the columns."""
-    return product.shape[-1]
+    """How many results lie side by side with an element each of a COLUMN: the columns of a product, channels that lie last."""
+    return product.shape[1] if product.op is Primitive.CONV else product.shape[-1]
 
 
 def kind_of(seen: Strided, place: Strided, columns: int) -> str | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tensorsmith.core.views import Strided
+from tensorsmith.ir.convolution import lies_last
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, touches_complex
 from tensorsmith.passes.epilogues import absorbed
 from tensorsmith.passes.walk import (
@@ -26,6 +27,7 @@ from tensorsmith.passes.walk import (
     NeedsBuffer,
     Walk,
     apply_chain,
+    channels_last,
     contiguous,
     inlined_inputs,
     is_row_result,
@@ -84,7 +86,9 @@ class Fusion:
     def place(self, node: Node) -> Strided:
         """Where a materialised value lies in its buffer."""
         found = self.inputs.get(node) or self.outputs.get(node)
-        return found if found is not None and found.shape == node.shape else contiguous(node)
+        if found is not None and found.shape == node.shape:
+            return found
+        return channels_last(node) if lies_last(node) else contiguous(node)
 
     def locate(self, node: Node) -> tuple[Node, Strided]:
         """The buffer under a chain of views and the strides it is seen with; NeedsBuffer where there is none."""
@@ -174,15 +178,16 @@ class Fusion:
         """Fold `+ bias` and a relu behind a matmul or a convolution, or all that a matmul absorbs; the node it then writes."""
         group = Group([product], anchor=product)
         root = product
-        if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
+        last = lies_last(product)
+        if not last and (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
             if follower.attrs["fn"] is Fn.ADD and product.dtype.is_floating_point and not product.dtype.is_half:
                 other = follower.inputs[1] if follower.inputs[0] is root else follower.inputs[0]
                 if other is not root and self.is_bias(other, product):
                     group.bias, root = other, follower
-        if (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
+        if not last and (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
             if follower.attrs["fn"] is Fn.RELU and product.dtype.is_floating_point and not product.dtype.is_half:
                 group.activation, root = Fn.RELU, follower
-        more = absorbed(self, product) if product.op is Primitive.MATMUL else None
+        more = absorbed(self, product) if last or product.op is Primitive.MATMUL else None
         if more is not None and more.root is not root and root in {product, *more.nodes}:
             group.bias, group.activation, group.absorbed, root = None, None, more.nodes, more.root
             self.materialised.update(more.small)

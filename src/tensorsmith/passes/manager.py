@@ -16,6 +16,7 @@ from tensorsmith.ir.graph import Graph, Node, Primitive, rewritten
 from tensorsmith.ir.verify import VerificationError, verify
 from tensorsmith.passes import registry
 from tensorsmith.passes.contraction import contract
+from tensorsmith.passes.layout import assign_layout
 from tensorsmith.passes.recompute import recompute
 from tensorsmith.passes.rewrites import ALGEBRA, FOLD, VIEW_RULES, Rule
 from tensorsmith.passes.simplify import rewrite, without_dead_code
@@ -96,9 +97,10 @@ def _dead(graph: Graph, fired: Counter[str]) -> Graph:
 
 CONTRACTION = Pass("contraction", _contraction)
 CSE = Pass("cse", _common)
+LAYOUT = Pass("layout", assign_layout)  # images whose channels lie last in memory
 DEAD_CODE = Pass("dead-code", _dead)
 RECOMPUTE = Pass("recompute", recompute)
-GRAPH_PASSES = (CONTRACTION, CSE, DEAD_CODE, RECOMPUTE)
+GRAPH_PASSES = (CONTRACTION, CSE, LAYOUT, DEAD_CODE, RECOMPUTE)
 
 # What the planner may leave out: kernels of several operators, updates written straight over the old value, temporaries in
 # memory that others no longer need.

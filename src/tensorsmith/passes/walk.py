@@ -40,10 +40,11 @@ LARGEST_BODY = 96  # inlined scalar operations in one kernel; also bounds recurs
 
 
 class NeedsBuffer(Exception):
-    """Raised during analysis: `node` has to be materialised."""
+    """Raised during analysis: `node` has to be materialised; last: an image, with its channels side by side."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, last: bool = False) -> None:
         self.node = node
+        self.last = last
 
 
 Chain = tuple[Node, ...]  # views to apply to a value, innermost first
@@ -239,6 +240,13 @@ def same_points(old: Group, new: Group) -> bool:
 def is_row_result(shape: tuple[int, ...], domain: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     """Whether a value of this shape has one element a row of the domain, in order."""
     return [n for n in shape if n != 1] == [n for n in row_shape(domain, axes) if n != 1]
+
+
+def channels_last(node: Node) -> Strided:
+    """A place of its own for an image (N, C, H, W), its channels side by side."""
+    batch, channels, height, width = node.shape
+    shape = (batch, height, width, channels)
+    return views.permute(Strided(shape, contiguous_strides(shape)), (0, 3, 1, 2))
 
 
 def contiguous(node: Node) -> Strided:

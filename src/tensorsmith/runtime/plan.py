@@ -14,6 +14,7 @@ from typing import Any
 
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, as_complex, as_real, extent
+from tensorsmith.ir import build
 from tensorsmith.ir.control import is_control
 from tensorsmith.ir.graph import Graph, Node, Primitive, replay, touches_complex
 from tensorsmith.kernels.assemble import Kernel, assemble_copy
@@ -22,6 +23,7 @@ from tensorsmith.passes.convolutions import lower_convolutions
 from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion, fuse
 from tensorsmith.passes.lasting import Part as LastingPart, pack_products, split_lasting
+from tensorsmith.passes.layout import TO_FIRST, TO_LAST
 from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.passes.walk import Group, NeedsBuffer
@@ -448,7 +450,7 @@ def _plan(
         try:
             return _with_prepared(rest, parts, inputs, outputs, updates, left_out)
         except NeedsBuffer as need:  # a step cannot read an operand as it lies
-            graph = _with_copy(graph, origin.get(need.node, need.node))
+            graph = _with_copy(graph, origin.get(need.node, need.node), need.last)
 
 
 def _built(
@@ -536,8 +538,11 @@ def _plan_of_pairs(
     return plan
 
 
-def _with_copy(graph: Graph, node: Node) -> Graph:
-    """The same graph with a copy of one value: every reader reads a contiguous new buffer instead."""
+def _with_copy(graph: Graph, node: Node, last: bool = False) -> Graph:
+    """The same graph with a copy of one value: every reader reads a contiguous new buffer instead.
+
+    last: of an image, whose channels lie side by side in the buffer.
+    """
     copied = graph.empty()
     arguments = [copied.input(n.shape, n.dtype, n.attrs["param"]) for n in graph.inputs]
     mapping: dict[Node, Node] = {}
@@ -546,7 +551,11 @@ def _with_copy(graph: Graph, node: Node) -> Graph:
             new = arguments[old.attrs["number"]]
         else:
             new = replay(copied, old, [mapping[x] for x in old.inputs])
-        mapping[old] = copied.add(Primitive.CAST, (new,), dtype=new.dtype) if old is node else new
+        mapping[old] = new
+        if old is node:
+            lying = build.permute(new, TO_LAST) if last else new
+            lying = copied.add(Primitive.CAST, (lying,), dtype=new.dtype)
+            mapping[old] = build.permute(lying, TO_FIRST) if last else lying
     copied.outputs = tuple(mapping[node] for node in graph.outputs)
     return copied
 

@@ -18,6 +18,7 @@ from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
+from tensorsmith.ir.convolution import lies_last
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ir.recurrent import states_of
 from tensorsmith.kernels.assemble import Kernel, Read, assemble, assemble_copy, assemble_epilogue, assemble_fill
@@ -231,6 +232,8 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
     """The direct convolution; what it does not take was written as a product (`passes/convolutions.py`)."""
     anchor, root = group.anchor, group.roots[0]
     assert anchor is not None
+    if lies_last(anchor):
+        return [_depthwise_last(fusion, group, anchor)]
     from tensorsmith.targets.cpu.conv import plan_conv, problem
     from tensorsmith.targets.cpu.depthwise_plan import plan_depthwise
     from tensorsmith.targets.cpu.winograd_plan import plan_winograd
@@ -280,6 +283,43 @@ def _conv(fusion: Fusion, group: Group) -> list[Request]:
 
     untouched = kernel.workspace_bytes - kernel.touched(get_num_threads())
     return [Request(words, step, kernel.workspace_bytes, untouched=untouched)]
+
+
+def _depthwise_last(fusion: Fusion, group: Group, anchor: Node) -> Request:
+    """A convolution of single channels that lie last, and what is computed of its results."""
+    from tensorsmith.targets.cpu.depthwise_last import Taps
+    from tensorsmith.targets.cpu.depthwise_last_plan import plan_depthwise_last
+
+    root, attrs, size = group.roots[0], anchor.attrs, anchor.dtype.itemsize
+    (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs)
+    y = results_place(fusion, anchor, root) if group.absorbed else fusion.place(root)
+    if x.strides[1] != 1 and x.shape[1] > 1:
+        raise NeedsBuffer(anchor.inputs[0], last=True)
+    if y is None or (y.strides[1] != 1 and y.shape[1] > 1):
+        raise NeedsBuffer(root)  # written with channels last, and copied from there
+    channels, _, across, along = w.shape
+    if w.strides != (1, *w.strides[1:2], along * channels, channels):
+        raise NeedsBuffer(anchor.inputs[1])
+    taps = Taps((across, along), attrs["stride"], attrs["dilation"])
+    body, beside = assemble_epilogue(fusion, group) if group.absorbed else ("", [])
+    kernel = plan_depthwise_last(anchor.dtype, x, y, channels, taps, attrs["low"], body)
+    where: dict[str, tuple[Node | None, int]] = {
+        "x": (x_node, x.offset * size), "w": (w_node, w.offset * size), "y": (root, y.offset * size),
+    }  # fmt: skip
+    name = "conv_depthwise"
+    if group.absorbed:
+        where |= extra_words(where["y"], beside)
+        name = f"{name}_{absorbed_name(group)}"
+    words = [where[each] for each in kernel.launch_order]
+    bytes_moved = size * sum(node.numel for node in (*anchor.inputs, anchor, *(read.node for read in beside)))
+    recipe = Recipe(
+        kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL if kernel.flops > 1 << 22 else 0
+    )
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(name, recipe, sources, bytes_moved, kernel.flops, NoError(name), kernel)
+
+    return Request(words, step)
 
 
 def _winograd_weight(fusion: Fusion, group: Group) -> list[Request]:
