@@ -68,7 +68,7 @@ def while_loop(
     body_fn:           gives tensors of the shapes and dtypes of the carried ones
     additional_inputs: further arguments of both, which stay as they are
     Raises RuntimeError where the carried tensors change shape or dtype; in a compiled function NotImplementedError for
-    gradients through the loop (use a Python loop where the number of rounds is known).
+    second derivatives through the loop. Its gradient computes the values of all rounds again, and keeps them meanwhile.
 
     >>> ts.while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (ts.tensor(0), x))
     """
@@ -95,13 +95,6 @@ def while_loop(
     captured = _captured([condition, body])
     asks, advances = condition.closed(captured), body.closed(captured)
     arguments = [*carried, *rest, *captured]
-    if any(t.layout.tracked for t in arguments):
-        if modes.grad:
-            raise NotImplementedError(
-                "while_loop: gradients through a loop of a compiled function are not implemented; use a Python loop where the "
-                "number of rounds is known, no_grad() or detach() where no gradient is wanted"
-            )
-        arguments = [t.detach() for t in arguments]
 
     def build(graph: Graph, inputs: list[Node]) -> list[Node]:
         return nodes.while_loop(inputs[: len(carried)], inputs[len(carried) :], asks, advances)

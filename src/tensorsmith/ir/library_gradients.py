@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tensorsmith.ir.build import broadcast_to, cast, concat, conj, map_, matmul, reshape, slice_, transpose, where
-from tensorsmith.ir.control import cond_gradient
+from tensorsmith.ir.control import cond_gradient, while_loop_gradient
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import Fn
 
@@ -153,13 +153,18 @@ UNDIFFERENTIATED = (
     *[f"{prefix}chebyshev_polynomial_{kind}" for prefix in ("", "shifted_") for kind in "tuvw"],
 )  # fmt: skip
 
-def _while_loop(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
-    raise NotImplementedError("while_loop: gradients through a loop of a compiled function are not implemented")
+
+def _second_of_a_loop(node: Node, output: Node, grad: Node) -> Sequence[Node | None]:
+    raise NotImplementedError(
+        "while_loop: second derivatives through a loop of a compiled function are not implemented; use a Python loop where "
+        "the number of rounds is known"
+    )
 
 
 LIBRARY_RULES: dict[str, Rule] = {
     "cond": lambda node, output, grad: cond_gradient(node, grad),
-    "while_loop": _while_loop,
+    "while_loop": lambda node, output, grad: while_loop_gradient(node, grad),
+    "while_loop_gradient": _second_of_a_loop,
     "ctc_expected": _ctc_expected,
     "ctc_loss": _ctc_loss,
     "igamma": _incomplete_gamma("igamma", 1.0),

@@ -274,6 +274,7 @@ COMPLEX_ROUTINES = frozenset(
     {
         "cond", "matrix_exp", "nearest_isometry", "nearest_isometry_pull", "scatter_reduce", "singular_diagonal",
         "singular_values", "singular_values_pull", "solve", "while_loop",
+        "while_loop_gradient",
     }
 )  # fmt: skip
 

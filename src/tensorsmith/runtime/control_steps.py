@@ -87,6 +87,8 @@ def control_steps(fusion: Fusion, group: Group) -> list[Request]:
             branches[chosen](addresses[1:count], addresses[count:])
 
         return [Request(words, lambda sources: PythonStep("cond", sources, decide))]
+    if anchor.attrs["name"] == "while_loop_gradient":
+        return [_loop_gradient(anchor, group, inputs, places, wanted, words)]
     return [_loop(anchor, group, inputs, places, wanted, words)]
 
 
@@ -121,3 +123,68 @@ def _loop(
             array_at(address, place._replace(offset=0), root.dtype)[...] = array_at(now[k], dense[k], root.dtype)
 
     return Request([*words, (None, 0)], lambda sources: PythonStep("while_loop", sources, loop), starts[-1])
+
+
+def _loop_gradient(
+    anchor: Node, group: Group, inputs: list[Strided], places: list[Strided], wanted: list[int],
+    words: list[tuple[Node | None, int]],
+) -> Request:  # fmt: skip
+    carried, count, pull = anchor.attrs["carried"], len(inputs), anchor.attrs["pull"]
+    kinds = [x.dtype for x in anchor.inputs[:carried]]
+    dense = [_dense(x) for x in anchor.inputs[:carried]]
+    captured_places = inputs[carried : count - 1]
+    condition, body = anchor.attrs["condition"], anchor.attrs["body"]
+    asks = prepared(
+        condition, [0], [*dense, *captured_places], [Strided(condition.outputs[0].shape, (1,) * condition.outputs[0].ndim)]
+    )
+    advances = prepared(body, range(carried), [*dense, *captured_places], dense)
+    results = [_dense(x) for x in pull.outputs]
+    given = pull.inputs[count - 1 :]  # the gradients of what is carried
+    back = prepared(pull, range(len(results)), [*dense, *captured_places, *map(_dense, given)], results)
+    flag_dtype = condition.outputs[0].dtype
+
+    def go_back(addresses: Sequence[Any]) -> None:
+        captured = list(addresses[carried : count - 1])
+        flag = _Block([condition.outputs[0]])
+        rounds = [_Block(anchor.inputs[:carried])]
+        for i, address in enumerate(rounds[0].addresses):
+            array_at(address, dense[i], kinds[i])[...] = array_at(addresses[i], inputs[i], kinds[i])
+        while True:
+            asks([*rounds[-1].addresses, *captured], flag.addresses)
+            if not array_at(flag.addresses[0], Strided((), ()), flag_dtype):
+                break
+            after = _Block(anchor.inputs[:carried])
+            advances([*rounds[-1].addresses, *captured], after.addresses)
+            rounds.append(after)
+        rounds.pop()
+        grads, found, total = _Block(given), _Block(pull.outputs), _Block(pull.outputs)
+        kept = [array_at(address, seen, x.dtype) for address, seen, x in zip(total.addresses, results, pull.outputs)]
+        for array in kept:
+            array[...] = 0
+        first = anchor.attrs["of"]
+        kept[first][...] = array_at(addresses[count - 1], inputs[count - 1], anchor.inputs[-1].dtype)
+        new = [array_at(address, seen, x.dtype) for address, seen, x in zip(found.addresses, results, pull.outputs)]
+        for state in reversed(rounds):
+            for address, array, x in zip(grads.addresses, kept, given):
+                array_at(address, _dense(x), x.dtype)[...] = array
+            back([*state.addresses, *captured, *grads.addresses], found.addresses)
+            for k, (array, value) in enumerate(zip(kept, new)):
+                array[...] = value if k < len(given) else array + value
+        for k, root, place, address in zip(wanted, group.roots, places, addresses[count:]):
+            array_at(address, place._replace(offset=0), root.dtype)[...] = kept[k]
+
+    return Request(words, lambda sources: PythonStep("while_loop_gradient", sources, go_back))
+
+
+def _dense(node: Node) -> Strided:
+    return Strided(node.shape, contiguous_strides(node.shape))
+
+
+class _Block:
+    """Memory for values like some nodes, of which it is not known beforehand how often they are there."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        sizes = [-(-(x.numel * x.dtype.itemsize) // ALIGN) * ALIGN + ALIGN for x in nodes]
+        self._memory = np.empty(sum(sizes) + ALIGN, np.uint8)
+        start = -(-self._memory.ctypes.data // ALIGN) * ALIGN
+        self.addresses = [start + int(n) for n in np.cumsum([0, *sizes])[:-1]]

@@ -80,9 +80,26 @@ def while_loop(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.nda
     return carried[attrs["output"]]
 
 
+def while_loop_gradient(arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> np.ndarray:
+    """The gradient of what was carried first, or of what was captured."""
+    from tensorsmith.targets.reference.interpret import interpret
+
+    rounds, captured = [list(arrays[: attrs["carried"]])], arrays[attrs["carried"] : -1]
+    while interpret(attrs["condition"], [*rounds[-1], *captured])[0].reshape(()):
+        rounds.append(interpret(attrs["body"], [*rounds[-1], *captured]))
+    count = len(attrs["pull"].inputs) - len(arrays) + 1  # of gradients that go back from round to round
+    found = [np.zeros(node.shape, node.dtype.numpy) for node in attrs["pull"].outputs]
+    found[attrs["of"]] = arrays[-1]
+    for before in reversed(rounds[:-1]):
+        pulled = interpret(attrs["pull"], [*before, *captured, *found[:count]])
+        found = [*pulled[:count], *(total + more for total, more in zip(found[count:], pulled[count:]))]
+    return found[attrs["output"]]
+
+
 ROUTINES: dict[str, Routine] = {
     "cond": cond,
     "while_loop": while_loop,
+    "while_loop_gradient": while_loop_gradient,
     "argsort": argsort,
     "scatter_reduce": scatter_reduce,
     "searchsorted": searchsorted,
