@@ -40,10 +40,11 @@ def tensors(value, place=""):
 
 @pytest.mark.parametrize("model", ["mlp", "lenet", "resnet20"])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_a_resumed_training_has_the_same_numbers(model, optimizer, tmp_path):
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_resumed_training_has_the_same_numbers(model, optimizer, compiled, tmp_path):
     def new():
         settings = Settings(3, 16, model, 1e-2, hidden=(12,), dropout=0.2, optimizer=optimizer)
-        return Training(settings, images(70, 0), images(30, 1))
+        return Training(settings, images(70, 0), images(30, 1), compiled)
 
     whole = new()
     epochs = list(whole.epochs(lambda *seen: None))
@@ -67,9 +68,10 @@ def test_a_resumed_training_has_the_same_numbers(model, optimizer, tmp_path):
         )
 
 
-def test_an_interrupted_command_goes_on(tmp_path_factory, tmp_path):
+@pytest.mark.parametrize("more", [[], ["--compile"]], ids=["eager", "compiled"])
+def test_an_interrupted_command_goes_on(more, tmp_path_factory, tmp_path):
     cache = tmp_path_factory.mktemp("kernels")
-    arguments = ["train", "--data", "digits", "--epochs", "3", "--hidden", "16", "--threads", "1"]
+    arguments = ["train", "--data", "digits", "--epochs", "3", "--hidden", "16", "--threads", "1", *more]
     whole = tmp_path / "whole"
     whole.mkdir()
     done = run(arguments, cache, whole)

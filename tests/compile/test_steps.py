@@ -113,15 +113,33 @@ def test_other_options_are_another_plan_and_several_steps_count():
         step(ts.ones(3)), compiled(ts.ones(3))
         np.testing.assert_allclose(w.tolist(), v.tolist(), rtol=1e-5)
     assert other.state[v]["step"].item() == 9.0
-    nadam = optim.NAdam([ts.ones(3, requires_grad=True)], lr=0.1)
 
-    def twice():
-        for _ in range(2):
-            (nadam.param_groups[0]["params"][0] * 2).sum().backward()
-            nadam.step()
 
-    with pytest.raises(NotImplementedError, match="NAdam: two steps over the same parameters"):
-        ts.compile(twice)()
+@pytest.mark.parametrize("make", [
+    lambda ps: optim.NAdam(ps, lr=0.05), lambda ps: optim.ASGD(ps, lr=0.05, t0=1, lambd=0.1),
+    lambda ps: optim.RAdam(ps, lr=0.05),
+], ids=["NAdam", "ASGD", "RAdam"])  # fmt: skip
+def test_several_steps_of_optimisers_whose_numbers_follow_from_the_step_before(make):
+    found = []
+    for compiles in (lambda f: f, ts.compile):
+        w = ts.tensor([1.0, -2.0, 3.0], requires_grad=True)
+        optimizer = make([w])
+        schedule = schedules.ExponentialLR(optimizer, 0.8)
+
+        def step(x, w=w, optimizer=optimizer, schedule=schedule):
+            for _ in range(3):
+                optimizer.zero_grad()
+                (w * x).pow(2).sum().backward()
+                optimizer.step()
+                schedule.step()
+
+        compiled = compiles(step)
+        for k in range(4):
+            compiled(ts.full((3,), 1.0 + k))
+        found.append((w.tolist(), {name: t.tolist() for name, t in optimizer.state[w].items()}))
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
+    for name, value in found[0][1].items():
+        np.testing.assert_allclose(value, found[1][1][name], rtol=1e-6)
 
 
 # --- failures -----------------------------------------------------------------------------------------------------------

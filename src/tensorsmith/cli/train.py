@@ -4,6 +4,8 @@
   tensorsmith train --model lenet --data fashion-mnist --epochs 5
   tensorsmith train --model lenet --data fashion-mnist --epochs 5 --resume
 
+  tensorsmith train --model resnet20 --data fashion-mnist --compile
+
 After every epoch the whole state goes to a checkpoint, from which --resume continues to the same numbers, and the log
 beside it: a CSV file, at the end a PNG of the curves.
 """
@@ -37,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", metavar="FILE", default=None, help="the checkpoint (default tensorsmith-MODEL-DATA.safetensors)"
     )
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument(
+        "--compile", action="store_true", help="run training steps and judgements as compiled programs; resume with it too"
+    )
     parser.add_argument("--threads", type=int, default=None, help="default: what this process may use")
 
 
@@ -97,7 +102,7 @@ def _train(options: argparse.Namespace, hidden: tuple[int, ...], check: Callable
         weight_decay=1e-2 if options.optimizer == "adam" else 1e-4,
         seed=options.seed,
     )
-    training = Training(settings, train, test)
+    training = Training(settings, train, test, options.compile)
     if options.resume:
         resume(training, output)
     sizes = "x".join(map(str, train.images.shape[2:]))

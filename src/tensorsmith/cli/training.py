@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.cli.errors import UsageError
+from tensorsmith.compile import compile
 from tensorsmith.data import DataLoader, Images
 from tensorsmith.models import MLP, LeNet, ResNet20
 from tensorsmith.nn import functional as F
@@ -59,11 +60,16 @@ class Epoch:
 
 @dataclass
 class Training:
-    """A model under training on a training part, judged on a test part."""
+    """A model under training on a training part, judged on a test part.
+
+    compiled: whether steps and judgements run as programs (`ts.compile`). It is no setting: a training may go on the other way,
+        with sums that round otherwise.
+    """
 
     settings: Settings
     train: Images
     test: Images
+    compiled: bool = False
     model: Any = field(init=False)
     optimizer: Optimizer = field(init=False)
     log: list[dict[str, Any]] = field(init=False, default_factory=list)
@@ -76,6 +82,8 @@ class Training:
             self.optimizer = SGD(parameters, lr=self.settings.lr, momentum=0.9, weight_decay=self.settings.weight_decay)
         else:
             self.optimizer = AdamW(parameters, lr=self.settings.lr, weight_decay=self.settings.weight_decay)
+        self.run_step: Callable[[Any, Any], tuple[Any, Any]] = compile(self.step) if self.compiled else self.step
+        self.judged = compile(self.model) if self.compiled else self.model
         self.loader: Any = DataLoader(self.train, batch_size=self.settings.batch_size, shuffle=True)
         steps = self.settings.epochs * len(self.loader)
         self.schedule = LambdaLR(self.optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0))))
@@ -110,7 +118,7 @@ class Training:
             total, right, seen = 0.0, 0, 0
             start = time.perf_counter()
             for images, labels in self.loader:
-                found, hits = self.step(images, labels)
+                found, hits = self.run_step(images, labels)
                 loss = found.item()
                 self.schedule.step()
                 if not math.isfinite(loss):
@@ -122,7 +130,7 @@ class Training:
                 right += hits.item()
                 on_batch(seen, loss)
             seconds = time.perf_counter() - start
-            accuracy = float(np.trace(confusion(self.model, self.test)) / len(self.test))
+            accuracy = float(np.trace(confusion(self.judged, self.test)) / len(self.test))
             rate = float(self.schedule.get_last_lr()[0])
             epoch = Epoch(number, total / seen, seen / seconds, accuracy, right / seen, rate)
             self.log.append(

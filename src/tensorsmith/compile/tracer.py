@@ -127,6 +127,7 @@ class Tracer:
     drawn: dict[Any, int] = field(default_factory=dict)  # generators, with the offset they had before
     events: list[HostFloat | HostInt | Effect] = field(default_factory=list)  # in the order of the function
     shared: dict[Any, Any] = field(default_factory=dict)  # host numbers by who asks
+    notes: dict[Any, Any] = field(default_factory=dict)  # what optimisers remember from one step to the next
     kept: list[Callable[[], None]] = field(default_factory=list)  # put back what effects did while tracing
     optimizers: dict[int, tuple[Any, tuple, dict]] = field(default_factory=dict)  # that step: choices and state before
     stops: bool = False  # whether autograd stopped somewhere, or followed a rule of the user's, on tracked tensors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -157,19 +158,21 @@ class CountedOptimizer(Optimizer):
         """The numbers of a step that is being compiled: asked for again at every run, before it changes the state."""
         host, step, scalars = modes.tracer.host, state["step"], self.scalars
         earlier = modes.tracer.writes_to(step)  # steps of the same function before this one
-        if earlier and scalars:
-            raise NotImplementedError(
-                f"{type(self).__name__}: two steps over the same parameters in one compiled function are not implemented; "
-                "compile a function of one step"
-            )
+        after = modes.tracer.notes.setdefault(("scalars", id(step)), threading.local())  # those steps, of this run
 
         def given() -> tuple[Any, ...]:
             count = ctypes.c_float.from_address(step.ptr).value + earlier + 1.0
-            return group, number_of(group["lr"]), count, _values(state, scalars)
+            return group, number_of(group["lr"]), count, after.values if earlier and scalars else _values(state, scalars)
+
+        def advanced(i: int) -> float:
+            found = self.advanced(*given())
+            if i == len(scalars) - 1:  # the last one that is asked for
+                after.values = found
+            return float(found[i])
 
         numbers = [host(lambda i=i: self.numbers(*given())[i]) for i in range(len(self.numbers(*given())))]
         for i, name in enumerate(scalars):
-            _REPLACE((state[name],), (host(lambda i=i: float(self.advanced(*given())[i])),))
+            _REPLACE((state[name],), (host(lambda i=i: advanced(i)),))
         step.add_(1)
         return tuple(numbers)
 
