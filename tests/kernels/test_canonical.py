@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorsmith.core import dtypes
-from tensorsmith.kernels.canonical import canonicalize
+from tensorsmith.kernels.canonical import canonicalize, numbers_apart
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand, Store
 from tensorsmith.scalar.table import Fn
 
@@ -74,3 +74,18 @@ def test_coordinates_pin_their_axis_only():
     body = (Instr(Kind.INDEX, dtypes.int64, index=0), Instr(Kind.CAST, f32, (1,)))
     c = canonicalize(spec((4, 3), [(1, 4)], (1, 4), extra=body))
     assert c.extents == (3, 4) and c.strides[1] == (0, 1)
+
+
+def test_long_factors_are_numbers_of_the_launch():
+    def scaled(value, fn=Fn.DIV):
+        body = (
+            Instr(Kind.LOAD, f32), Instr(Kind.CONST, f32, value=value), Instr(Kind.APPLY, f32, (0, 1), fn=fn)
+        )  # fmt: skip
+        store = Store(Operand(f32, (1,)), 2)
+        return canonicalize(KernelSpec((5,), None, (Operand(f32, (1,)),), body, (store,))).structure
+
+    means = [numbers_apart(scaled(n)) for n in (12544.0, 50175.0)]
+    assert means[0][0] == means[1][0] and [numbers for _, numbers in means] == [(12544.0,), (50175.0,)]
+    assert numbers_apart(scaled(0.1, Fn.MUL))[1] == (0.1,)
+    for value, fn in ((0.5, Fn.DIV), (3.0, Fn.MUL), (0.0, Fn.MUL), (float("inf"), Fn.MUL), (12544.5, Fn.ADD)):
+        assert numbers_apart(scaled(value, fn)) == (scaled(value, fn), ())

@@ -12,12 +12,14 @@ and the other counts its *slabs*.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tensorsmith.core.dtypes import DType, int64
+from tensorsmith.core.dtypes import DType, float32, float64, int64
 from tensorsmith.kernels.halves import widened
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind
+from tensorsmith.scalar.table import Fn
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Structure:
     pairs: tuple[tuple[int, int], ...] = ()
     pairs_along: tuple[tuple[int, int], ...] = ()
     slabs: tuple[bool, ...] = ()  # whether each operand moves from slab to slab; empty where there is one slab
+    numbers: int = 0  # how many parameters behind those of `params` are constants of the launch: see `numbers_apart`
 
     @property
     def first_coordinate(self) -> int:
@@ -203,6 +206,35 @@ def canonicalize(spec: KernelSpec) -> Canonical:
         tuple([stride != 0 for stride in slab_strides]),
     )
     return Canonical(structure, extents, strides, reduce_extent, reduce_strides, slab_extent, slab_strides)
+
+
+_SCALING = frozenset({Fn.DIV, Fn.MUL})
+_SHORT_BITS, _LARGE = 8, 16.0  # significant bits and size of constants that stay in the body, as 0.5 and 3 do
+
+
+def numbers_apart(structure: Structure) -> tuple[Structure, tuple[float, ...]]:
+    """The structure with the long factors and divisors of its body as numbers that each launch is given, and these numbers.
+
+    They are counts of elements, or follow from such: a mean over other rows is the same kernel.
+    """
+    body = list(structure.body)
+    scaling = {a for instr in body if instr.kind is Kind.APPLY and instr.fn in _SCALING for a in instr.args}
+    numbers: list[float] = []
+    for position in sorted(scaling):
+        instr = body[position]
+        if instr.kind is Kind.CONST and instr.dtype in (float32, float64) and _is_long(instr.value):
+            body[position] = Instr(Kind.PARAM, instr.dtype, index=len(structure.params) + len(numbers))
+            numbers.append(float(instr.value))  # type: ignore[arg-type]
+    if not numbers:
+        return structure, ()
+    return replace(structure, body=tuple(body), numbers=len(numbers)), tuple(numbers)
+
+
+def _is_long(value: bool | int | float | None) -> bool:
+    size = abs(float(value or 0))
+    if not 0 < size < math.inf:
+        return False
+    return not 1 / _LARGE < size < _LARGE or math.frexp(size)[0] * (1 << _SHORT_BITS) % 1 != 0
 
 
 def _kept_axes(spec: KernelSpec) -> tuple[int, ...]:

@@ -368,3 +368,18 @@ def test_loop_structure_and_text_can_be_printed():
     lowered = lower(softmax(5, 100, 1))
     assert "pass 3" in lowered.loops and "define void @kernel_" in lowered.text
     assert lowered.bytes_moved == 2 * 5 * 100 * 4 and lowered.flops == 5 * 100 * 5
+
+
+@EACH_MACHINE
+def test_means_over_other_counts_find_their_kernels(on):
+    def mean(rows: int, columns: int) -> None:
+        body = (load(), reduce("sum", 0), Instr(Kind.CONST, f32, value=float(columns)), apply(Fn.DIV, 1, 2))
+        dense, row = Operand(f32, contiguous(rows, columns)), Operand(f32, (1, 0))
+        spec = KernelSpec((rows, columns), 1, (dense,), body, (Store(row, 3, True),), name="mean")
+        check(spec, [np.random.default_rng(columns).standard_normal(rows * columns).astype(np.float32)], on=on, tolerance=1e-5)
+
+    mean(100, 3001)
+    before = compiled_kernels()
+    mean(100, 2777)
+    mean(50, 12544)
+    assert compiled_kernels() == before

@@ -181,7 +181,8 @@ def to_memory(lanes: Lanes, dtype: DType, value: str) -> str:
 class KernelText:
     """One kernel function under construction, with what every schedule needs from its arguments.
 
-    Launch words: inputs, outputs, parameters, then the error word, then constant words (`constant_word`).
+    Launch words: inputs, outputs, parameters, then the error word, then the structure's numbers and constant words
+    (`constant_word`).
     """
 
     def __init__(self, structure: Structure, machine: Machine, name: str, lanes: int | None = None) -> None:
@@ -191,6 +192,7 @@ class KernelText:
         self.lanes = Lanes(self.function, lanes or lane_count(structure, machine), machine)
         n_inputs, n_outputs = len(structure.inputs), len(structure.outputs)
         self.launch_words = n_inputs + n_outputs + len(structure.params)
+        self.first_constant = self.launch_words + 1 + structure.numbers
         f = self.function
         self.inputs = [f.word("%args", k, "ptr") for k in range(n_inputs)]
         self.outputs = [f.word("%args", n_inputs + k, "ptr") for k in range(n_outputs)]
@@ -200,7 +202,7 @@ class KernelText:
 
     def constant_word(self, index: Value) -> Value:
         """Constant word number `index`."""
-        return self.function.word("%args", self.function.add(index, self.launch_words + 1))
+        return self.function.word("%args", self.function.add(index, self.first_constant))
 
     @cached_property
     def cost(self) -> int:
@@ -229,8 +231,9 @@ class KernelText:
         return Values(self.structure, self.context(mask), load, coordinate, known)
 
     def _parameter(self, instr: Instr) -> str:
-        given = self.structure.params[instr.index]
-        number = len(self.structure.inputs) + len(self.structure.outputs) + instr.index
+        held = instr.index - len(self.structure.params)  # a number of the launch, behind the error word
+        given = instr.dtype if held >= 0 else self.structure.params[instr.index]
+        number = self.launch_words + 1 + held if held >= 0 else self.launch_words + held
         f = self.function
         if given.is_floating_point:
             word, source = f.load("double", f.offset("%args", number * 8), 8), dtypes.float64

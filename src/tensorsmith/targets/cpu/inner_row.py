@@ -73,7 +73,7 @@ def _build(structure: Structure, machine: Machine, name: str, keep: bool) -> tup
     operands = structure.operand_count
     slabs = _Slabs(kernel, _HEADER + operands) if structure.slabs else None
     words = _HEADER + operands + (2 + operands if slabs else 0)
-    odometer = Odometer(f, f.offset("%args", 8 * (kernel.launch_words + 1 + words)), axes, operands)
+    odometer = Odometer(f, f.offset("%args", 8 * (kernel.first_constant + words)), axes, operands)
     first = f.mul(chunk, block)
     passes = plan_passes(structure)
     kept = _Kept(kernel, passes) if keep else None

@@ -15,11 +15,11 @@ finds the compiled kernel and only gets other constant words. A schedule is a fi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize
+from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize, numbers_apart
 from tensorsmith.kernels.spec import KernelSpec
 from tensorsmith.targets.cpu import inner_row, narrow, outer_row, pointwise, short_row, transpose
 from tensorsmith.targets.cpu.body import instruction_cost
@@ -68,7 +68,7 @@ class LoweredKernel:
 
     kernel: CompiledKernel
     chunks: int
-    constants: list[int]
+    constants: Sequence[int | float]
     workspace_bytes: int
     bytes_moved: int
     flops: int
@@ -115,12 +115,14 @@ def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
     """
     machine = machine or default_machine()
     canonical = canonicalize(spec)
+    apart, numbers = numbers_apart(canonical.structure)
+    canonical = replace(canonical, structure=apart) if numbers else canonical
     schedule, canonical, structure = _choose(canonical)
     key = (structure, schedule, machine)
     kernel = _kernels.get(key, lambda: _compile(structure, schedule, spec.name, machine))
     words, chunks = SCHEDULES[schedule].constants(canonical)
     moved, flops = _counts(canonical)
-    return LoweredKernel(kernel, chunks, words, 0, moved, flops)
+    return LoweredKernel(kernel, chunks, [*numbers, *words], 0, moved, flops)
 
 
 def _choose(canonical: Canonical) -> tuple[str, Canonical, Structure]:

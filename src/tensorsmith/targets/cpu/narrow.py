@@ -85,7 +85,7 @@ class _Narrow:
         high = f.minimum(m, f.add(low, part))
         first = f.mul(f.udiv(chunk, parts), rows)
         last = f.minimum(outer, f.add(first, rows))
-        axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + _HEADER + 2 * operands))
+        axis_table = f.offset("%args", 8 * (kernel.first_constant + _HEADER + 2 * operands))
         odometer = Odometer(f, axis_table, axes, operands)
         with odometer.walk(first, last, "rows of the outer axes") as offsets:
             for k in self.buffers:

@@ -127,7 +127,7 @@ class OuterRow:
         high = f.minimum(n, f.add(low, block))
         first = f.mul(f.udiv(chunk, parts), rows)
         last = f.minimum(outer, f.add(first, rows))
-        axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + words))
+        axis_table = f.offset("%args", 8 * (kernel.first_constant + words))
         odometer = Odometer(f, axis_table, axes, operands)
         with (
             odometer.walk(first, last, "rows of the outer axes") as offsets,

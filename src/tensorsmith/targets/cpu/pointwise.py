@@ -77,7 +77,7 @@ def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, 
     high = f.minimum(n, f.add(low, block))
     first = f.mul(f.udiv(chunk, parts), rows)
     last = f.minimum(outer, f.add(first, rows))
-    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + header + kernel.structure.operand_count))
+    axis_table = f.offset("%args", 8 * (kernel.first_constant + header + kernel.structure.operand_count))
     odometer = Odometer(f, axis_table, axes, kernel.structure.operand_count)
     with odometer.walk(first, last, "rows of the outer axes") as offsets:
         _row(kernel, strides, offsets, low, high)

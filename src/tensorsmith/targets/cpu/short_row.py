@@ -130,7 +130,7 @@ class _ShortRow:
         high = f.minimum(n, f.add(low, block))
         first = f.mul(f.udiv(chunk, parts), rows)
         last = f.minimum(outer, f.add(first, rows))
-        axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + _HEADER + 2 * operands))
+        axis_table = f.offset("%args", 8 * (kernel.first_constant + _HEADER + 2 * operands))
         odometer = Odometer(f, axis_table, axes, operands)
         count = kernel.lanes.count
         with (

@@ -161,7 +161,7 @@ def build(structure: Structure, machine: Machine, name: str) -> tuple[Function, 
     high = f.minimum(m, f.add(low, block))
     first = f.mul(f.udiv(chunk, parts), rows)
     last = f.minimum(outer, f.add(first, rows))
-    axis_table = f.offset("%args", 8 * (kernel.launch_words + 1 + _HEADER + 2 * operands))
+    axis_table = f.offset("%args", 8 * (kernel.first_constant + _HEADER + 2 * operands))
     odometer = Odometer(f, axis_table, axes, operands)
     tiles = _Tiles(kernel, inner, across)
     with odometer.walk(first, last, "rows of the outer axes") as offsets:
