@@ -11,6 +11,7 @@ from tensorsmith.kernels.spec import KernelSpec
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
 from tensorsmith.passes.fusion import Fusion, fuse
+from tensorsmith.passes.pooling import lower_pooling
 from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.passes.walk import LARGEST_BODY, Group, NeedsBuffer, Walk, inlined_inputs
@@ -116,7 +117,8 @@ def prepared(graph: Graph) -> list[str]:
     lines = []
     for name, run in (
         ("complex numbers as pairs", lambda graph: lower_pairs(graph, ()) or graph),
-        ("convolutions without a kernel", lower_convolutions), ("deep products in parts", split_products),
+        ("pooling", lower_pooling), ("convolutions without a kernel", lower_convolutions),
+        ("deep products in parts", split_products),
         ("reductions of kernels", prepare_reductions),
     ):  # fmt: skip
         after = run(graph)

@@ -24,6 +24,7 @@ from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion, fuse
 from tensorsmith.passes.lasting import Part as LastingPart, pack_products, split_lasting
 from tensorsmith.passes.layout import TO_FIRST, TO_LAST
+from tensorsmith.passes.pooling import lower_pooling
 from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.passes.walk import Group, NeedsBuffer
@@ -442,7 +443,8 @@ def _plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int],
     lasting: Collection[int] = (), left_out: Collection[str] = (), stamped: Collection[int] = (),
 ) -> Plan:  # fmt: skip
-    graph = split_products(lower_convolutions(graph, lasting, stamped))
+    apart = {k for k, seen in enumerate(inputs) if seen is not None and seen.strides[-1:] != (1,)}
+    graph = split_products(lower_convolutions(lower_pooling(graph, apart), lasting, stamped))
     graph = pack_products(graph if "fusion" in left_out else reshape_before_bias(graph), stamped)
     graph = separate_updates(prepare_reductions(graph), updates)
     while True:

@@ -360,6 +360,34 @@ def _conv_weight(fusion: Fusion, group: Group) -> list[Request]:
     return [Request(words, step)]
 
 
+def _max_pool(fusion: Fusion, group: Group) -> list[Request]:
+    """Max pooling over the last two axes (`passes/pooling.py`)."""
+    from tensorsmith.targets.cpu.pooling import plan_max_pool
+
+    root = group.roots[0]
+    node, x = fusion.locate(root.inputs[0])
+    place = fusion.place(root)
+    if x.strides[-1] != 1 and x.shape[-1] > 1:
+        raise NeedsBuffer(root.inputs[0])
+    if place.strides[-1] != 1 and place.shape[-1] > 1:
+        raise NeedsBuffer(root)
+    *lead, _, _ = x.shape
+    outer, inner = (math.prod(lead[:-1]), lead[-1])
+    x4, y4 = (views.reshape(seen, (outer, inner, *seen.shape[-2:])) for seen in (x, place))
+    if x4 is None or y4 is None:
+        raise NeedsBuffer(root.inputs[0] if x4 is None else root)
+    kernel = plan_max_pool(root.dtype, x4.shape, y4.shape, root.attrs, x4.strides, y4.strides)
+    size = root.dtype.itemsize
+    words: list[tuple[Node | None, int]] = [(node, x.offset * size), (root, place.offset * size), (None, 0)]
+    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, 0)
+    bytes_moved = size * (root.inputs[0].numel + root.numel)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep("max_pool", recipe, sources, bytes_moved, kernel.flops, NoError("max_pool"), kernel)
+
+    return [Request(words, step, kernel.workspace_bytes)]
+
+
 def _conv_dot(anchor: Node, *places: tuple[Node, Strided]) -> Request:
     """A convolution whose kernels are larger than its results."""
     from tensorsmith.targets.cpu.conv_planes_plan import plan_weight_gradient
@@ -568,6 +596,7 @@ def _search(fusion: Fusion, group: Group) -> list[Request]:
 
 LIBRARY_KERNELS: dict[str, Callable[[Fusion, Group], list[Request]]] = {
     "argsort": _ranks, "searchsorted": _search, "conv_weight": _conv_weight, "winograd_weight": _winograd_weight,
+    "max_pool": _max_pool,
     "packed_right": _packed_right,
 }  # fmt: skip
 
