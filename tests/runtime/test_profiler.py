@@ -104,3 +104,77 @@ def test_profiles_nest_and_tell_of_their_end():
     assert seen == [outer]
     with pytest.raises(RuntimeError, match="was not started"):
         outer.stop()
+
+
+@pytest.mark.parametrize("skipped", [{}, {"skip_first": 2}, {"skip_first": 1, "skip_first_wait": 1}, {"repeat": 2}])
+def test_a_schedule_is_pytorchs(skipped):
+    import torch
+
+    plan = {"wait": 1, "warmup": 2, "active": 3, **skipped}
+    ours, theirs = ts.profiler.schedule(**plan), torch.profiler.schedule(**plan)
+    assert [ours(step).name for step in range(30)] == [theirs(step).name for step in range(30)]
+    with pytest.raises(ValueError, match="active at least 1"):
+        ts.profiler.schedule(wait=0, warmup=0, active=0)
+
+
+def test_steps_are_recorded_by_the_schedule_and_each_cycle_is_handed_over(tmp_path):
+    traces, write = [], ts.profiler.tensorboard_trace_handler(tmp_path, "worker")
+
+    def ready(prof):
+        traces.append([event.name for event in prof.events() if event.category != "kernel"])
+        write(prof)
+
+    plan = ts.profiler.schedule(wait=1, warmup=1, active=2)
+    with ts.profiler.profile(activities=[ts.profiler.ProfilerActivity.CPU], schedule=plan, on_trace_ready=ready) as prof:
+        for _ in range(8):
+            ts.ones(3).exp()
+            prof.step()
+    step = ["exp"]
+    seen = [[name for name in trace if name == "exp" or name.startswith("ProfilerStep")] for trace in traces]
+    assert seen == [[f"ProfilerStep#{a}", *step, f"ProfilerStep#{a + 1}", *step] for a in (2, 6)]
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 2 and all(file.name.startswith("worker.") for file in files)
+    assert "traceEvents" in json.loads(files[0].read_text())
+
+
+def test_what_a_profile_cannot_do_is_said():
+    with pytest.raises(NotImplementedError, match="with_stack=True"):
+        ts.profiler.profile(with_stack=True)
+    with pytest.raises(ValueError, match="nothing but the CPU"):
+        ts.profiler.profile(activities=[ts.profiler.ProfilerActivity.CUDA])
+    with pytest.raises(RuntimeError, match="was not started"):
+        ts.profiler.profile().step()
+
+
+def test_workers_of_the_pool_are_threads_of_their_own(tmp_path):
+    threads = ts.get_num_threads()
+    x = ts.rand(1 << 20)
+    ts.set_num_threads(2)
+    try:
+        expected = (x.exp() * x).tolist()[-3:]
+        with ts.profiler.profile() as prof:
+            for _ in range(20):  # a worker that wakes late may find nothing to do
+                found = x.exp() * x
+    finally:
+        ts.set_num_threads(threads)
+    assert found.tolist()[-3:] == expected
+    parts = [event for event in prof.events() if event.category == "worker"]
+    kernels = [event for event in prof.events() if event.category == "kernel"]
+    assert parts and {event.thread for event in parts} == {-1} and all(event.chunks >= 1 for event in parts)
+    for part in parts:  # each lies within a kernel of its name
+        assert any(
+            k.name == part.name and k.start <= part.start and part.start + part.seconds <= k.start + k.seconds + 1e-6
+            for k in kernels
+        )
+    assert "worker" not in {entry.category for entry in prof.key_averages()}
+    prof.export_chrome_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    (row,) = [event["tid"] for event in events if event["ph"] == "M" and event["args"]["name"] == "pool worker 1"]
+    assert len([event for event in events if event["ph"] == "X" and event["tid"] == row]) == len(parts)
+
+
+def test_a_kernel_that_fails_under_a_profile_says_so():
+    x, index = ts.rand(100_000), ts.arange(100_000)
+    index[77_777] = 100_000
+    with ts.profiler.profile(), pytest.raises(IndexError, match="100000 is out of bounds"):
+        x[index]

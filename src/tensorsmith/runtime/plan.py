@@ -49,6 +49,7 @@ from tensorsmith.runtime.steps import (
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
+from tensorsmith.targets.cpu.traced_launch import launch_traced
 
 
 @dataclass(frozen=True)
@@ -168,14 +169,19 @@ class Plan:
         """Step by step, each timed."""
         began = profiler.clock()
         for number, step in enumerate(self.steps):
+            name = step.name if not self.name else self.name if len(self.steps) == 1 else f"{self.name}: {step.name}"
             start = profiler.clock()
             if isinstance(step, PythonStep):
                 step.run(words)
             else:
-                code = launching.launch(step.recipe.address, *(words[w] + o if o else words[w] for w, o in step.sources))
+                given = [words[w] + o if o else words[w] for w, o in step.sources]
+                if profiler.follows_workers():
+                    code, worked = launch_traced(step.recipe, given)
+                    profiler.worked(name, worked)
+                else:
+                    code = launching.launch(step.recipe.address, *given)
                 if code is not None:
                     self.fail(number, code, words)
-            name = step.name if not self.name else self.name if len(self.steps) == 1 else f"{self.name}: {step.name}"
             profiler.record(name, profiler.clock() - start, step.bytes_moved, step.flops)
         profiler.ran(self.name or "compiled program", began)
 

@@ -9,8 +9,9 @@
 
 Plans tell of themselves while a profile is active: an eager operator or a compiled program is one event, the kernels and
 library calls of its plan are events inside it, and `record_function` puts what the user likes around them. Events are kept
-by the Python thread that launched them; the pool's workers share a kernel's chunks and have no events of their own. While a
-profile is active every kernel is launched by itself, which costs a microsecond or so a kernel.
+by the Python thread that launched them. Workers of the pool that took chunks of a kernel have an event each, in `events()` and
+in the trace; totals count a kernel once. While a profile is active every kernel is launched by itself, which costs a few
+microseconds.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from tensorsmith.runtime.profiler_schedule import ProfilerAction, ProfilerActivity
 
 clock = time.perf_counter
 active = False
@@ -41,7 +44,10 @@ class Row:
 
 @dataclass
 class Event:
-    """Something that ran. category: "operator", "kernel" or "user"; start: of `clock`; inner: seconds of what ran inside it."""
+    """Something that ran. start: of `clock`; inner: seconds of what ran inside it.
+
+    category: "operator", "kernel", "user", or "worker" for a thread's part of a kernel; its `thread` is minus its number
+    """
 
     name: str
     category: str
@@ -51,6 +57,7 @@ class Event:
     bytes_moved: int = 0
     flops: int = 0
     inner: float = 0.0
+    chunks: int = 0  # of a worker
     enclosed: bool = False  # it is part of the time of an event around it
 
     @property
@@ -77,6 +84,18 @@ def ran(name: str, start: float, category: str = "operator") -> None:
         _profile.add(Event(name, category, start, clock() - start, threading.get_ident()))
 
 
+def follows_workers() -> bool:
+    """Whether the active profile wants to know what the pool's workers do."""
+    return _profile is not None and _profile.workers
+
+
+def worked(name: str, parts: Iterable[Any]) -> None:
+    """Add what the pool's workers did in a kernel; the part of the thread that launched it is the kernel's own event."""
+    for part in parts:
+        if part.worker and _profile is not None:
+            _profile.add(Event(name, "worker", part.start, part.seconds, -part.worker, chunks=part.chunks))
+
+
 class record_function(contextlib.ContextDecorator):  # noqa: N801 - PyTorch's name
     """A name for what runs in a block, or in the function it decorates: an event of its own while a profile is active.
 
@@ -96,10 +115,17 @@ class record_function(contextlib.ContextDecorator):  # noqa: N801 - PyTorch's na
         ran(self.name, self.starts.pop(), "user")
 
 
+_RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+
 class profile:  # noqa: N801 - PyTorch's name
     """Collect events while the block runs, or between `start()` and `stop()`.
 
-    activities: PyTorch's hint, of which only the CPU exists here; on_trace_ready: called with the profile at its end.
+    activities: what to look at, of which only the CPU exists here
+    schedule: which steps are recorded, by their number (`ts.profiler.schedule`); `step()` ends one
+    on_trace_ready: called with the profile at its end, or with a schedule at the end of each of its cycles
+    record_shapes, profile_memory, with_stack, with_modules: PyTorch's; NotImplementedError where they are asked for
+    with_flops: operations are counted in any case
     Profiles nest: events go to the innermost. RuntimeError where `stop` comes without `start`.
 
     >>> with ts.profiler.profile() as prof:
@@ -109,18 +135,34 @@ class profile:  # noqa: N801 - PyTorch's name
     """
 
     def __init__(
-        self, *, activities: Iterable[Any] | None = None, on_trace_ready: Callable[[profile], object] | None = None
-    ) -> None:
+        self, *, activities: Iterable[Any] | None = None, schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[[profile], object] | None = None, record_shapes: bool = False, profile_memory: bool = False,
+        with_stack: bool = False, with_flops: bool = False, with_modules: bool = False,
+    ) -> None:  # fmt: skip
+        for name, asked in (
+            ("record_shapes", record_shapes), ("profile_memory", profile_memory), ("with_stack", with_stack),
+            ("with_modules", with_modules),
+        ):  # fmt: skip
+            if asked:
+                raise NotImplementedError(f"profile: {name}=True is not implemented; leave it out")
+        if activities is not None and ProfilerActivity.CPU not in set(activities):
+            raise ValueError("profile: there is nothing but the CPU to look at; pass activities=[ProfilerActivity.CPU]")
+        self.schedule = schedule
         self.on_trace_ready = on_trace_ready
         self.recorded: list[Event] = []
+        self.step_num = 0
+        self.workers = True  # whether the parts of the pool's threads are recorded
+        self._action = ProfilerAction.NONE
+        self._step_start = 0.0
         self._before: tuple[profile | None] | None = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin to collect."""
+        """Begin to collect, as much as the schedule says of step 0."""
         global active, _profile
         self._before = (_profile,)
         active, _profile = True, self
+        self._begin(self.schedule(self.step_num) if self.schedule is not None else ProfilerAction.RECORD_AND_SAVE)
         _switched()
 
     def stop(self) -> None:
@@ -128,12 +170,37 @@ class profile:  # noqa: N801 - PyTorch's name
         global active, _profile
         if self._before is None:
             raise RuntimeError("profile.stop(): the profile was not started")
+        self._end()
         (_profile,) = self._before
         self._before = None
         active = _profile is not None
         _switched()
-        if self.on_trace_ready is not None:
+        if self.on_trace_ready is not None and self._action in _RECORDING:
             self.on_trace_ready(self)
+        self._action = ProfilerAction.NONE
+
+    def step(self) -> None:
+        """The end of one step of a loop and the beginning of the next, which the schedule may treat in another way.
+
+        RuntimeError where the profile was not started.
+        """
+        if self._before is None:
+            raise RuntimeError("profile.step(): the profile was not started")
+        self._end()
+        if self._action is ProfilerAction.RECORD_AND_SAVE and self.schedule is not None and self.on_trace_ready is not None:
+            self.on_trace_ready(self)
+        self.step_num += 1
+        self._begin(self.schedule(self.step_num) if self.schedule is not None else ProfilerAction.RECORD_AND_SAVE)
+
+    def _begin(self, action: ProfilerAction) -> None:
+        starts = action in _RECORDING and (self._action not in _RECORDING or self._action is ProfilerAction.RECORD_AND_SAVE)
+        if starts and self.schedule is not None:
+            self.recorded = []  # a new cycle
+        self._action, self._step_start = action, clock()
+
+    def _end(self) -> None:
+        if self.step_num or self.schedule is not None:
+            ran(f"ProfilerStep#{self.step_num}", self._step_start, "user")
 
     def __enter__(self) -> profile:
         self.start()
@@ -144,6 +211,8 @@ class profile:  # noqa: N801 - PyTorch's name
 
     def add(self, event: Event) -> None:
         """Keep an event; its time is taken from the self time of the one around it when that one ends."""
+        if self._action not in _RECORDING:
+            return
         with self._lock:
             for earlier in reversed(self.recorded):
                 if earlier.thread != event.thread:
@@ -178,6 +247,8 @@ class profile:  # noqa: N801 - PyTorch's name
         """Totals by category and name."""
         found: dict[tuple[str, str], Average] = {}
         for event in self.recorded:
+            if event.category == "worker":
+                continue
             found.setdefault((event.category, event.name), Average(event.name, event.category)).include(event)
         return Averages(found.values())
 
@@ -185,12 +256,16 @@ class profile:  # noqa: N801 - PyTorch's name
         """Write the events in Chrome's trace format, which chrome://tracing and Perfetto show."""
         first = min((event.start for event in self.recorded), default=0.0)
         process, threads = os.getpid(), sorted({event.thread for event in self.recorded})
+        threads.sort(key=lambda thread: (thread < 0, abs(thread)))  # the pool's workers last
+        names = [f"thread {number}" if thread >= 0 else f"pool worker {-thread}" for number, thread in enumerate(threads)]
         lines: list[dict[str, Any]] = [
-            {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": f"thread {number}"}}
-            for number in range(len(threads))
+            {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": name}}
+            for number, name in enumerate(names)
         ]
         for event in self.events():
             numbers = {"bytes": event.bytes_moved, "flops": event.flops} if event.category == "kernel" else {}
+            if event.category == "worker":
+                numbers = {"chunks": event.chunks}
             lines.append({
                 "ph": "X", "name": event.name, "cat": event.category, "pid": process, "tid": threads.index(event.thread),
                 "ts": (event.start - first) * 1e6, "dur": event.seconds * 1e6, "args": numbers,
@@ -274,6 +349,7 @@ def _time(microseconds: float) -> str:
 def step_seconds(run: Callable[[], object]) -> list[float]:
     """The seconds of every kernel and library call that a function launches, in order."""
     with profile() as found:
+        found.workers = False
         run()
     return [event.seconds for event in found.recorded if event.category == "kernel"]
 
