@@ -21,6 +21,7 @@ from tensorsmith.core.views import Strided
 from tensorsmith.ir.convolution import lies_last
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, touches_complex
 from tensorsmith.passes.epilogues import absorbed
+from tensorsmith.passes.rows_apart import rows_apart
 from tensorsmith.passes.walk import (
     LARGEST_BODY,
     Group,
@@ -67,6 +68,7 @@ class Fusion:
         for node in self.nodes:
             for operand in node.inputs:
                 self.consumers.setdefault(operand, []).append(node)
+        self.apart = rows_apart(self.nodes, self.consumers, self.results)
         self.materialised: set[Node] = set()
         self.steps: dict[Node, Group] = {}  # of every root by itself
         self.parts: dict[tuple[Node, int], tuple[Group, set[Node]]] = {}  # what an anchor computes of an operand it copies
@@ -88,7 +90,7 @@ class Fusion:
         found = self.inputs.get(node) or self.outputs.get(node)
         if found is not None and found.shape == node.shape:
             return found
-        return channels_last(node) if lies_last(node) else contiguous(node)
+        return self.apart.get(node) or (channels_last(node) if lies_last(node) else contiguous(node))
 
     def locate(self, node: Node) -> tuple[Node, Strided]:
         """The buffer under a chain of views and the strides it is seen with; NeedsBuffer where there is none."""
