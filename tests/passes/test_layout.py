@@ -110,3 +110,19 @@ def test_training_steps_stay_row_major():
     for found, expected in zip(compiled(x), ts.autograd.grad(model(x).sum(), tuple(model.parameters()))):
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-3, atol=1e-3)
     assert not fired(compiled)
+
+
+@pytest.mark.parametrize("batch", [2, 5])
+def test_large_batches_are_computed_some_images_at_a_time(batch, monkeypatch):
+    from tensorsmith.passes import layout
+
+    monkeypatch.setattr(layout, "_CACHED", 2 * 64 * 10 * 11 * 4)  # two images of the widest values
+    model, x = network(), ts.randn(batch, 3, 20, 22)
+    compiled = ts.compile(model)
+    with ts.no_grad():
+        found, expected = compiled(x), model(x)
+    parts = -(-batch // 2)
+    assert fired(compiled)["part of a batch that caches hold"] == (parts if batch > 2 else 0)
+    assert fired(compiled)["convolution of single channels with channels last"] == 3
+    assert steps(compiled).count("conv_depthwise_where") == 3 * (parts if batch > 2 else 1)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-4 * float(expected.abs().max()))

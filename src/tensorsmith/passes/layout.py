@@ -8,6 +8,9 @@ In memory an image (N, C, H, W) is (N, H, W, C) there, which in the graph is a p
 * pointwise values follow: one is in a region if it reads a value of it that is as large;
 * everything else reads a permuted view; what is large and computed row-major is copied on its way in.
 
+Where values of a batch are larger than caches, the first part of a region, as far as they are, is computed some images at a
+time, one convolution after the other: what one of them writes the next finds in the cache.
+
 A region is what hangs together of these. Whether it pays is decided by counts of elements: of what its convolutions gain,
 and of what is converted at its borders.
 """
@@ -27,6 +30,8 @@ from tensorsmith.passes.walk import of_numbers
 _SINGLE_CHANNELS = 1.0
 _OF_PRODUCT = 1 / 128  # of each of its multiplications
 _BORDER = 2.0  # how much more a conversion has to save than it costs
+_CACHED = 8 << 20  # bytes of a value that the next convolution finds in a cache
+_MOST_PARTS = 16  # of a batch
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
@@ -139,27 +144,94 @@ class _Rewrite:
         self.shown = frozenset(base_of(node) for node in graph.outputs)
         self.first: dict[Node, Node] = {}  # values as they were
         self.last: dict[Node, Node] = {}  # (N, H, W, C)
+        self.parts: dict[Node, list[Node]] = {}  # the same of some images each
 
     def run(self) -> Graph:
         for node in self.graph.inputs:
             self.first[node] = self.result.input(node.shape, node.dtype, node.attrs["param"])
+        pieces, images = self.in_parts()
+        if pieces:
+            behind = set(self.chosen)
+            for node in self.nodes:  # what the region does not decide comes first, so that its parts stay together
+                if node not in self.chosen and not any(each in behind for each in node.inputs):
+                    self.outside(node)
+                else:
+                    behind.add(node)
+            for start in range(0, pieces[0].shape[0], images):
+                for node in pieces:
+                    self.parts.setdefault(node, []).append(self.rewritten(node, start, images))
+                self.fired["part of a batch that caches hold"] += 1
         for node in self.nodes:
-            if node.op is Primitive.INPUT:
+            if node in self.parts or node in self.first:
                 continue
             if node not in self.chosen:
-                self.first[node] = replay(self.result, node, [self.row_major(each, node) for each in node.inputs])
-            elif node.op is Primitive.CONV:
-                self.last[node] = self.product(node) if _is_product(node) else self.single_channels(node)
+                self.outside(node)
             else:
-                self.last[node] = self.result.add(node.op, [self.channels_last(each) for each in node.inputs], **node.attrs)
+                self.last[node] = self.rewritten(node)
+        for node in self.chosen:
+            if node.op is Primitive.CONV:
+                kind = "1x1 convolution as a product" if _is_product(node) else "convolution of single channels"
+                self.fired[f"{kind} with channels last"] += 1
         self.result.outputs = tuple(self.row_major(node) for node in self.graph.outputs)
         return self.result
+
+    def in_parts(self) -> tuple[list[Node], int]:
+        """The values that are computed some images at a time, and how many images: up to the last that no cache holds."""
+        prefix: list[Node] = []
+        large, largest = 0, 0
+        behind: set[Node] = set()
+        for node in self.nodes:
+            if node not in self.chosen:
+                if any(each in behind or each in self.chosen for each in node.inputs):
+                    behind.add(node)
+                continue
+            if any(each in behind for each in node.inputs) or node.shape[0] != max(2, (prefix or [node])[0].shape[0]):
+                break
+            prefix.append(node)
+            size = node.numel * node.dtype.itemsize
+            if size > _CACHED:
+                large, largest = len(prefix), max(largest, size)
+        if not large:
+            return [], 0
+        batch = prefix[0].shape[0]
+        return prefix[:large], max(1, _CACHED * batch // largest, -(-batch // _MOST_PARTS))
+
+    def outside(self, node: Node) -> None:
+        """A value that stays as it is."""
+        if node.op is not Primitive.INPUT:
+            self.first[node] = replay(self.result, node, [self.row_major(each, node) for each in node.inputs])
+
+    def rewritten(self, node: Node, start: int = 0, images: int = 0) -> Node:
+        """A value of a region with its channels last, or some images of it."""
+        copied = node.op is Primitive.CONV
+        given = [self.some(each, copied, start, images) for each in (node.inputs[:1] if copied else node.inputs)]
+        if not copied:
+            return self.result.add(node.op, given, **node.attrs)
+        w = self.first[node.inputs[1]]
+        return self.product(given[0], w) if _is_product(node) else self.single_channels(node, given[0], w)
+
+    def some(self, node: Node, copied: bool, start: int, images: int) -> Node:
+        """An operand, or the part of it from image `start` on."""
+        if not images:
+            return self.channels_last(node, copied)
+        if node in self.parts:
+            return self.parts[node][start // images]
+        found = build.slice_(self.channels_last(node), 0, start, min(images, node.shape[0] - start))
+        return self.copied(node, found) if copied else found
+
+    def whole(self, node: Node) -> Node | None:
+        """A value of a region with its channels last, joined where it has parts."""
+        if node not in self.last and node in self.parts:
+            self.last[node] = build.concat(self.parts[node], 0)
+        return self.last.get(node)
 
     def row_major(self, node: Node, reader: Node | None = None) -> Node:
         """A value as (N, C, H, W); a copy for a convolution, which reads its rows often."""
         found = self.first.get(node)
         if found is None:
-            found = build.permute(self.last[node], TO_FIRST)
+            last = self.whole(node)
+            assert last is not None
+            found = build.permute(last, TO_FIRST)
             if node in self.shown:  # results, and views of them, are row-major
                 found = self.result.add(Primitive.CAST, (found,), dtype=found.dtype)
             self.first[node] = found
@@ -170,7 +242,7 @@ class _Rewrite:
 
     def channels_last(self, node: Node, copied: bool = False) -> Node:
         """A value as (N, H, W, C); copied: row-major ones are, but for inputs, which may lie so already."""
-        found = self.last.get(node)
+        found = self.whole(node)
         if found is not None:
             return found
         value = self.first[node]
@@ -178,28 +250,30 @@ class _Rewrite:
             found = self.result.add(Primitive.EXPAND, (self.first[node.inputs[0]],), shape=_shape_last(node))
         else:
             found = build.permute(value, TO_LAST)
-        if copied and base_of(node).op is not Primitive.INPUT and not of_numbers(base_of(node)):
-            self.fired["copy on the way into a region"] += 1
-            found = self.result.add(Primitive.CAST, (found,), dtype=found.dtype)
+        if copied:
+            found = self.copied(node, found)
         self.last[node] = found
         return found
 
-    def product(self, node: Node) -> Node:
+    def copied(self, node: Node, seen: Node) -> Node:
+        """What enters a region, in memory as it is read there; an input may lie so already."""
+        if base_of(node).op is Primitive.INPUT or of_numbers(base_of(node)):
+            return seen
+        self.fired["copy on the way into a region"] += 1
+        return self.result.add(Primitive.CAST, (seen,), dtype=seen.dtype)
+
+    def product(self, x: Node, w: Node) -> Node:
         """A 1x1 convolution."""
-        x, w = self.channels_last(node.inputs[0], True), self.first[node.inputs[1]]
         batch, height, width, channels = x.shape
         rows = build.reshape(x, (batch * height * width, channels))
         weights = build.transpose(build.reshape(w, w.shape[:2]), 0, 1)
-        self.fired["1x1 convolution as a product with channels last"] += 1
         return build.reshape(build.matmul(rows, weights), (batch, height, width, w.shape[0]))
 
-    def single_channels(self, node: Node) -> Node:
+    def single_channels(self, node: Node, x: Node, w: Node) -> Node:
         """A convolution of single channels, with the channels of its weights last too."""
-        x, w = self.channels_last(node.inputs[0], True), self.first[node.inputs[1]]
         taps = self.result.add(Primitive.CAST, (build.permute(w, (2, 3, 1, 0)),), dtype=w.dtype)
         attrs = {**node.attrs, "channels_last": True}
         operands = build.permute(x, TO_FIRST), build.permute(taps, (3, 2, 0, 1))
-        self.fired["convolution of single channels with channels last"] += 1
         return build.permute(self.result.add(Primitive.CONV, operands, **attrs), TO_LAST)
 
 
