@@ -40,6 +40,7 @@ class Reach:
         self._seen: dict[int, Any] = {}  # by id; they are kept alive, so that no other object gets the id
         self._names: dict[str, None] = dict.fromkeys(_CALLED)
         self._objects: list[tuple[str, Any, dict, set[str]]] = []  # by names: label, owner, namespace, names looked up
+        self.optimizers: list[Any] = []  # that were found
         guards.stream(random.getstate, random.setstate, "the module random")
         guards.stream(np.random.get_state, np.random.set_state, "numpy.random")
 
@@ -175,6 +176,7 @@ class Reach:
 
     def _visit_optimizer(self, name: str, optimizer: Any) -> None:
         """One of ours says itself what it relies on; of the user's, the numbers of its groups are constants."""
+        self.optimizers.append(optimizer)
         for kind in ("_pre_hooks", "_post_hooks"):
             self._visit_container(f"the hooks of {name}", getattr(optimizer, kind, {}))
         if _is_walked(type(optimizer).__module__):

@@ -145,12 +145,19 @@ class Specialisation:
         tracer.reach.function(function)
         for each in objects(nest):
             tracer.reach.value("an argument", each)
+        for optimizer in tracer.reach.optimizers:
+            tracer.note_rates(optimizer)
         stand_ins = self.stand_ins_of(arguments, pinned)
         with tracer:
             try:
                 self.lend_gradients(arguments, stand_ins, count)
                 results = self.trace(function, nest, stand_ins[:count])
                 self.collect(arguments, stand_ins, results)
+                if tracer.rate_set is not None:
+                    raise NotImplementedError(
+                        f"compile: the function sets the rate of {type(tracer.rate_set).__name__}; use a schedule of "
+                        "ts.optim.lr_scheduler, whose step() is a part of the program, or set it outside of the function"
+                    )
             except BaseException:
                 tracer.undo()
                 tracer.forget_state()
@@ -357,6 +364,12 @@ class Specialisation:
                 self.grads.append((target, self.output(tracer.value(grad), outputs), self.memory_of(grad)))
         self.had_grad = [(leaf, before is not None) for leaf, before in tracer.captured if id(leaf) not in tracer.grad_set]
         self.check_leaves(arguments)
+        self.switched = [  # arguments that the function makes leaves, or stops tracking
+            (i, stand_in.layout.tracked)
+            for i, (argument, stand_in) in enumerate(zip(arguments, stand_ins))
+            if stand_in is not argument and stand_in.node is None and stand_in.base is None and argument.node is None
+            and stand_in.layout.tracked is not argument.layout.tracked
+        ]  # fmt: skip
         graph.outputs = tuple(outputs)
         self.gradient = None
         if any(self.tracked) and modes.grad:
@@ -476,6 +489,8 @@ class Specialisation:
     def run(self, arguments: Sequence[Tensor]) -> Any:
         """Run it. What raises has changed nothing."""
         self.check_leaves(arguments)
+        for i, tracked in self.switched:
+            arguments[i].requires_grad_(tracked)
         kept = [effect.keep() for effect in self.effects]
         drawn = [(generator, generator.offset) for generator in self.tracer.drawn]
         try:
@@ -487,6 +502,8 @@ class Specialisation:
             else:
                 outputs = self.execute(*operands)
         except BaseException:
+            for i, tracked in self.switched:
+                arguments[i].requires_grad_(not tracked)
             for put_back in reversed(kept):
                 put_back()
             for generator, offset in drawn:

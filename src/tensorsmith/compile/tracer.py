@@ -8,6 +8,7 @@ operators, and land in the same graph.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 from tensorsmith.autograd.memory import as_array
 from tensorsmith.autograd.node import accumulates
 from tensorsmith.compile.again import RunsAgain
-from tensorsmith.compile.guards import Guards
+from tensorsmith.compile.guards import Guards, same
 from tensorsmith.compile.nest import flatten
 from tensorsmith.compile.printing import listening
 from tensorsmith.compile.reach import Reach
@@ -127,6 +128,10 @@ class Tracer:
     drawn: dict[Any, int] = field(default_factory=dict)  # generators, with the offset they had before
     events: list[HostFloat | HostInt | Effect] = field(default_factory=list)  # in the order of the function
     shared: dict[Any, Any] = field(default_factory=dict)  # host numbers by who asks
+    went_back: bool = False  # whether the function calls backward()
+    undone: bool = False
+    rates: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)  # of optimisers, before the function
+    rate_set: Any = None  # an optimiser whose rate the function sets
     notes: dict[Any, Any] = field(default_factory=dict)  # what optimisers remember from one step to the next
     kept: list[Callable[[], None]] = field(default_factory=list)  # put back what effects did while tracing
     optimizers: dict[int, tuple[Any, tuple, dict]] = field(default_factory=dict)  # that step: choices and state before
@@ -162,7 +167,8 @@ class Tracer:
             self.captured.append((tensor, tensor.state.grad if tensor.state is not None else None))
 
     def note_backward(self) -> None:
-        """A backward accumulates into leaves: traced like anything else."""
+        """A backward accumulates into leaves, through the hooks that they have."""
+        self.went_back = True
 
     def note_saved_hooks(self) -> None:
         """What nodes save goes through hooks of the user."""
@@ -273,6 +279,11 @@ class Tracer:
         if id(optimizer) not in self.optimizers:
             before = {key: dict(state) for key, state in optimizer.state.items()}
             self.optimizers[id(optimizer)] = (optimizer, optimizer.choices(), before)
+            self.note_rates(optimizer)
+
+    def note_rates(self, optimizer: Any) -> None:
+        """The rates that an optimiser has before the function."""
+        self.rates.setdefault(id(optimizer), (optimizer, [group.get("lr") for group in optimizer.param_groups]))
 
     def draw(self, generator: Any, count: int) -> tuple[Any, Any]:
         """Key and offset of a generator, asked for again at every run; the trace hands back what it draws itself."""
@@ -449,9 +460,14 @@ class Tracer:
 
     def undo(self) -> None:
         """Give back what the trace changed of tensors that existed before: it computed nothing and wrote nothing."""
+        if self.undone:
+            return
+        self.undone = True
         for leaf, before in self.captured:
             if leaf.state is not None:
                 leaf.state.grad = before
+            if self.went_back:
+                self.guards.ask(functools.partial(_hooks_of, leaf), f"hooks of a leaf, {list(leaf.layout.shape)}")
         self.captured.clear()  # which keeps the gradients of then
         for current in self.storages.values():
             if current.owner is not None and current.writes:
@@ -461,6 +477,10 @@ class Tracer:
         for put_back in reversed(self.kept):
             put_back()
         self.kept.clear()
+        for optimizer, rates in self.rates.values():
+            for group, rate in zip(optimizer.param_groups, rates):
+                if not same(group.get("lr"), rate):
+                    group["lr"], self.rate_set = rate, optimizer
 
     def forget_state(self) -> bool:
         """Let go of optimiser state that was made by a trace, or a first run, that failed; whether there was some."""
@@ -496,6 +516,18 @@ def tracing(tracer: Any) -> Tracer | None:
     while tracer is not None and not isinstance(tracer, Tracer):
         tracer = getattr(tracer, "before", None)
     return tracer
+
+
+def _hooks_of(leaf: Tensor) -> tuple[int, ...]:
+    """The numbers of the hooks on a leaf's gradient."""
+    state = leaf.state
+    if state is None or not (state.hooks or state.post_hooks):
+        return ()
+    found = (*(state.hooks or ()), -1, *(state.post_hooks or ()))
+    return _numbers.setdefault(found, found)  # one object, so that it is compared quickly
+
+
+_numbers: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 
 def _nothing() -> None:

@@ -67,7 +67,7 @@ class _Text:
 
 def written(plan: Specialisation, arguments: Sequence[Tensor]) -> tuple[Callable, Callable] | None:
     """`accepts` and `launch` of a plan that has run with these arguments; None where its calls are not written out."""
-    if not 1 <= len(arguments) <= MOST_ARGUMENTS or plan.pinned or plan.had or plan.tracer.lines is not None:
+    if not 1 <= len(arguments) <= MOST_ARGUMENTS or plan.pinned or plan.had or plan.switched or plan.tracer.lines is not None:
         return None
     if any(type(each) is not Tensor for each in arguments) or len({id(t.storage) for t in arguments}) < len(arguments):
         return None

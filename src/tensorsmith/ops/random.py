@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,13 +60,13 @@ class Generator:
         seed = int(seed)
         if not -(1 << 63) <= seed <= _MASK:
             raise RuntimeError(f"manual_seed expected a seed of 64 bits, got {seed}")
-        self._go_to(_signed(seed & _MASK), 0)
+        self._go_to(lambda: (_signed(seed & _MASK), 0))
         return self
 
-    def _go_to(self, key: int, offset: int) -> None:
-        """Go on from there; a compiled function does so at every run."""
+    def _go_to(self, place: Callable[[], tuple[int, int]]) -> None:
+        """Go on from a key and an offset; a compiled function does so at every run."""
         if modes.tracer is None:
-            self.key, self.offset = key, offset
+            self.key, self.offset = place()
             return
 
         def keep() -> Callable[[], None]:
@@ -76,7 +77,7 @@ class Generator:
 
             return put_back
 
-        modes.tracer.effect(lambda: self._go_to(key, offset), keep)
+        modes.tracer.effect(lambda: self._go_to(place), keep)
 
     def seed(self) -> int:
         """Start the stream of a seed from the operating system, and return the seed."""
@@ -90,13 +91,28 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """Key and offset as a uint8 tensor of 16 bytes."""
-        return copy_array(np.array([self.key, self.offset], np.int64).view(np.uint8))
+        state = copy_array(np.array([self.key, self.offset], np.int64).view(np.uint8))
+        later = getattr(modes.tracer, "later", None)
+        if later is not None:  # a compiled function goes back to what it was in the same run
+            state.__dict__["_of_run"] = kept = threading.local()
+
+            def keep() -> None:
+                kept.state = self.key, self.offset
+
+            keep()
+            later(keep, (), "get_state()")
+        return state
 
     def set_state(self, state: Tensor) -> None:
         """Go on where `get_state` was called."""
         if not isinstance(state, Tensor) or state.dtype is not dtypes.uint8 or state.numel() != 16:
             raise TypeError("expected a generator state: a uint8 tensor of 16 elements, as get_state() returns it")
-        self._go_to(*np.ascontiguousarray(array_of(state)).view(np.int64).tolist())
+        of_run = state.__dict__.get("_of_run")
+        if modes.tracer is not None and of_run is not None:
+            self._go_to(lambda: of_run.state)
+        else:
+            found = tuple(np.ascontiguousarray(array_of(state)).view(np.int64).tolist())
+            self._go_to(lambda: found)
 
     def draw(self, count: int) -> tuple[Any, Any]:
         """(key, first counter) of `count` fresh counters."""
