@@ -98,6 +98,37 @@ def test_what_nobody_touches_lies_behind_all_that_is_alive():
     assert arena.bound <= arena.peak <= 1.2 * arena.bound < arena.extent
 
 
+def test_results_lend_their_memory_until_they_are_written():
+    arena, large = Arena(), 10 << 20
+    parts = [arena.take(large, 0), arena.take(large, 1), arena.take(large, 2)]
+    for part, last in zip(parts, (9, 4, 3)):
+        arena.give(part, last)
+    arena.lend("early", 4 * large, 0, 1)
+    arena.lend("late", large, 0, 5)
+    arena.solve(10)
+    assert [part.owner for part in parts] == [None, "late", None]
+    assert arena.peak == arena.bound == parts[0].size + parts[2].size
+
+
+def test_a_plan_whose_results_lend_memory_is_right(monkeypatch):
+    graph = Graph()
+    x = graph.input((1024, 1024), ts.float32)
+    kept = [x]
+    for _ in range(6):
+        kept.append(f.tanh(build.matmul(kept[-1], x)))
+    total = kept[0]
+    for value in kept[1:]:
+        total = build.matmul(total, value) * 0.01
+    graph.outputs = (total, *(build.matmul(total, value) for value in kept[:3]))
+    plan = build_plan(graph, places(graph))
+    monkeypatch.setattr("tensorsmith.runtime.arena.LEAST_LENT", 1 << 40)
+    apart = build_plan(graph, places(graph))
+    assert plan.memory.bound < apart.memory.bound
+    array = np.random.default_rng(0).standard_normal((1024, 1024), np.float32) * 0.03
+    for one, other in zip(Buffers(plan, [array]).run(), Buffers(apart, [array]).run()):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_scratch_space_of_workers_that_do_not_exist_is_no_memory():
     def convolved(x, w):
         return ts.nn.functional.conv2d(ts.nn.functional.conv2d(x, w, padding=1), w, padding=1)

@@ -287,6 +287,11 @@ class _Builder:
                 place(self.commit(root, target), end)
         for node, part in self.part_of.items():
             part.last = max(part.last, self.last_use[node])
+        for number, group in enumerate(groups):
+            for node in group.roots:
+                if node in self.position:
+                    nbytes = buffer_bytes(node, self.fusion.place(node))
+                    self.arena.lend(node, nbytes, self.last_failing + 1, number - 1)
         self.arena.solve(end)
         for request, scratch in placed:
             sources = [self.source(word, offset, scratch) for word, offset in request.words]
@@ -384,7 +389,7 @@ class _Builder:
         The words of a run-time scalar are counted from its first by `offset`.
         """
         if node is None:
-            return self.workspace_word, (scratch.offset if scratch is not None else 0) + offset
+            return self.within(scratch, offset) if scratch is not None else (self.workspace_word, offset)
         if node.attrs.get("param"):
             return self.word_of[node] + offset, 0
         if node in self.word_of:
@@ -393,7 +398,11 @@ class _Builder:
             return self.prepared_word, self.prepared_at[node] + offset
         if node in self.kept_at:
             return self.workspace_word + 1, self.kept_at[node] + offset
-        return self.workspace_word, self.part_of[node].offset + offset
+        return self.within(self.part_of[node], offset)
+
+    def within(self, part: Part, offset: int) -> tuple[int, int]:
+        """Word number and byte offset of a place in a part of the block, or of a result that lends its memory."""
+        return self.workspace_word if part.owner is None else self.word_of[part.owner], part.offset + offset
 
     def output(self, node: Node, base: Node, seen: Strided) -> Output:
         if base.op is Primitive.INPUT:
