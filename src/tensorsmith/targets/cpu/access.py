@@ -96,12 +96,12 @@ class Axis:
         start = kernel.structure.first_output
         for output, value in values.items():
             operand = start + output
-            if mask is not None or operand not in self.first_of:
+            if operand not in self.first_of:
                 self.store(output, value, index, mask)
             elif operand in self.second_of:
                 element = memory_element(kernel.structure.outputs[output])
                 other = values[self.second_of[operand] - start]
-                kernel.lanes.store_pairs(element, value, other, self.address(operand, index))
+                kernel.lanes.store_pairs(element, value, other, self.address(operand, index), mask)
 
     def _gather_or_reverse(self, element: str, pointer: str, stride: str) -> str:
         """Elements `stride` bytes apart; of an axis walked backwards, a whole vector turned round."""

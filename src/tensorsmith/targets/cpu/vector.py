@@ -203,21 +203,26 @@ class Lanes:
 
         Pairs outside the mask are zero and not touched in memory.
         """
-        masks: list[str | None] = [None, None]
-        if mask is not None:
-            lanes = [[half * self.count // 2 + k // 2 for k in range(self.count)] for half in range(2)]
-            masks = [self._shuffled("i1", mask, "poison", order) for order in lanes]
+        masks = self._masks_of_pairs(mask)
         low = self.load(element, pointer, masks[0])
         high = self.load(element, self.function.offset(pointer, self.count * size_of(element)), masks[1])
         even, odd = range(0, 2 * self.count, 2), range(1, 2 * self.count, 2)
         return self._shuffled(element, low, high, even), self._shuffled(element, low, high, odd)
 
-    def store_pairs(self, element: str, first: str, second: str, pointer: str) -> None:
-        """Write `count` pairs, side by side."""
+    def store_pairs(self, element: str, first: str, second: str, pointer: str, mask: str | None = None) -> None:
+        """Write `count` pairs, side by side, or those in the mask."""
+        masks = self._masks_of_pairs(mask)
         order = [k // 2 + (k % 2) * self.count for k in range(2 * self.count)]
-        self.store(element, self._shuffled(element, first, second, order[: self.count]), pointer)
+        self.store(element, self._shuffled(element, first, second, order[: self.count]), pointer, masks[0])
         behind = self.function.offset(pointer, self.count * size_of(element))
-        self.store(element, self._shuffled(element, first, second, order[self.count :]), behind)
+        self.store(element, self._shuffled(element, first, second, order[self.count :]), behind, masks[1])
+
+    def _masks_of_pairs(self, mask: str | None) -> list[str | None]:
+        """A mask of pairs as those of the two vectors in which the pairs lie."""
+        if mask is None:
+            return [None, None]
+        lanes = [[half * self.count // 2 + k // 2 for k in range(self.count)] for half in range(2)]
+        return [self._shuffled("i1", mask, "poison", order) for order in lanes]
 
     def _shuffled(self, element: str, a: str, b: str, order: Sequence[int]) -> str:
         """The lanes of `a`, then of `b`, in this order."""
