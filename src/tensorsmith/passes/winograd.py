@@ -17,7 +17,7 @@ MODES = {"off": (), "default": (2,), "fast": (2, 4)}  # which tiles may be chose
 # Of a tile of results: a product, the transforms of an input and an output channel; of a pair of channels: its weights. A
 # product counts more than one of the direct sum, because it is written to memory.
 _PRODUCT = 1.19
-_TRANSFORMS = {2: 184, 4: 900}
+_TRANSFORMS = {2: 90, 4: 900}
 _WEIGHT = {2: 530, 4: 1300}
 _KEPT = {"compared": 40, "prepared": 0}  # the same, where weights are only compared with what they were, or not looked at
 

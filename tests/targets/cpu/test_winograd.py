@@ -199,7 +199,8 @@ def test_the_rule_is_fixed_and_gradients_follow():
     assert not taken(large, kernels, stride=(2, 1))
     assert not taken(large, kernels, dilation=(1, 2))
     assert not taken(large, (64, 32, 3, 3), groups=2)
-    assert not taken((1, 8, 28, 28), (64, 8, 3, 3)) and not taken((1, 64, 8, 8), kernels)
+    assert not taken((1, 4, 28, 28), (64, 4, 3, 3)) and not taken((1, 64, 8, 8), kernels)
+    assert taken((16, 16, 32, 32), (16, 16, 3, 3)) == 2
     assert taken((1, 256, 14, 14), (256, 256, 3, 3)) and taken((8, 512, 7, 7), (512, 512, 3, 3))
     before = ts.backends.cpu.winograd
     try:
