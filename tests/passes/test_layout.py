@@ -125,4 +125,5 @@ def test_large_batches_are_computed_some_images_at_a_time(batch, monkeypatch):
     assert fired(compiled)["part of a batch that caches hold"] == (parts if batch > 2 else 0)
     assert fired(compiled)["convolution of single channels with channels last"] == 3
     assert steps(compiled).count("conv_depthwise_where") == 3 * (parts if batch > 2 else 1)
+    assert steps(compiled).count("conv_bias_relu") == (parts if batch > 2 else 1)  # what leads into the region too
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-4 * float(expected.abs().max()))

@@ -59,7 +59,7 @@ def assign_layout(graph: Graph, fired: Counter[str]) -> Graph:
     for node in region_of:
         if node.op is Primitive.CONV and node not in chosen:
             fired["convolution left row-major, where conversions cost more"] += 1
-    return _Rewrite(graph, nodes, chosen, fired).run() if chosen else graph
+    return _Rewrite(graph, readers, chosen, fired).run() if chosen else graph
 
 
 def _is_image(node: Node) -> bool:
@@ -138,19 +138,25 @@ def _is_small(operand: Node, beside: Node) -> bool:
 class _Rewrite:
     """The graph built anew with some values' channels last."""
 
-    def __init__(self, graph: Graph, nodes: Iterable[Node], chosen: set[Node], fired: Counter[str]) -> None:
-        self.graph, self.nodes, self.chosen, self.fired = graph, nodes, chosen, fired
+    def __init__(
+        self, graph: Graph, readers: dict[Node, list[Node]], chosen: set[Node], fired: Counter[str]
+    ) -> None:  # fmt: skip
+        self.graph, self.nodes, self.chosen, self.fired = graph, graph.live_nodes(), chosen, fired
+        self.readers = readers
         self.result = graph.empty()
         self.shown = frozenset(base_of(node) for node in graph.outputs)
         self.first: dict[Node, Node] = {}  # values as they were
         self.last: dict[Node, Node] = {}  # (N, H, W, C)
         self.parts: dict[Node, list[Node]] = {}  # the same of some images each
+        self.pieces: frozenset[Node] = frozenset()  # what has parts
+        self.leading: dict[Node, bool] = {}
 
     def run(self) -> Graph:
         for node in self.graph.inputs:
             self.first[node] = self.result.input(node.shape, node.dtype, node.attrs["param"])
         pieces, images = self.in_parts()
         if pieces:
+            self.pieces = frozenset(pieces)
             behind = set(self.chosen)
             for node in self.nodes:  # what the region does not decide comes first, so that its parts stay together
                 if node not in self.chosen and not any(each in behind for each in node.inputs):
@@ -216,8 +222,32 @@ class _Rewrite:
             return self.channels_last(node, copied)
         if node in self.parts:
             return self.parts[node][start // images]
+        if copied and self.leads_in(node, node.shape[0]):
+            return self.copied(node, build.permute(self.row_major_part(node, start, images), TO_LAST))
         found = build.slice_(self.channels_last(node), 0, start, min(images, node.shape[0] - start))
         return self.copied(node, found) if copied else found
+
+    def leads_in(self, node: Node, batch: int) -> bool:
+        """Whether a row-major value is made of its images one by one, and read by what is computed in parts alone."""
+        if node not in self.leading:
+            each_by_itself = node.op in (Primitive.MAP, Primitive.CAST, Primitive.CONV) and node.shape[:1] == (batch,)
+            self.leading[node] = (
+                each_by_itself and node.ndim == 4 and node not in self.shown and node not in self.chosen
+                and all(reader in self.pieces or self.leads_in(reader, batch) for reader in self.readers[node])
+            )  # fmt: skip
+        return self.leading[node]
+
+    def row_major_part(self, node: Node, start: int, images: int) -> Node:
+        """Some images of a value that a region is made of, computed where it leads to nothing else."""
+        if not self.leading.get(node):
+            return build.slice_(self.first[node], 0, start, min(images, node.shape[0] - start))
+        for each in node.inputs:
+            self.leads_in(each, node.shape[0])
+        if node.op is Primitive.CONV:
+            given = [self.row_major_part(node.inputs[0], start, images), self.first[node.inputs[1]]]
+        else:
+            given = [self.row_major_part(each, start, images) for each in node.inputs]
+        return self.result.add(node.op, given, **node.attrs)
 
     def whole(self, node: Node) -> Node | None:
         """A value of a region with its channels last, joined where it has parts."""
