@@ -34,6 +34,16 @@ class Room:
 Operation = Callable[[Room, Any, Any, Any], Any]
 
 
+def _images(r: Room, a: Any) -> Any:
+    """Convolutions of single channels and of single pixels: with few rows a region whose channels lie last."""
+    conv, rows = r.m.nn.functional.conv2d, r.full[0]
+    taps = r.m.linspace(-0.5, 0.5, 9 * rows, dtype=a.dtype).reshape(rows, 1, 3, 3)
+    x = r.fit(a)[None, :, :, None]
+    for _ in range(3):
+        x = conv(x, taps, padding=1, groups=rows).tanh()
+    return (conv(x, taps[:, 0, :1, :1].expand(rows, rows, 1, 1)) * 2).sum((0, 3))
+
+
 def _written_row(r: Room, a: Any, b: Any, c: Any) -> Any:
     a = r.fit(a).clone()
     a[-1:] = r.fit(b)[:1] * 2
@@ -142,6 +152,7 @@ SMOOTH: dict[str, Operation] = {
 }  # fmt: skip
 NOT_EMPTY_SMOOTH: dict[str, Operation] = {
     "variance": lambda r, a, b, c: r.fit(a).var(1, keepdim=True, correction=0) + b,
+    "images": lambda r, a, b, c: _images(r, a) + b,
     "filtered": lambda r, a, b, c: r.m.nn.functional.conv1d(
         r.fit(a)[None].tanh(), r.fit(b)[:, :1].tanh()[None], padding=0
     )[0] + r.fit(c),

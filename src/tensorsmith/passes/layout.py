@@ -43,8 +43,8 @@ def assign_layout(graph: Graph, fired: Counter[str]) -> Graph:
     nodes = graph.live_nodes()
     convolutions = [node for node in nodes if node.op is Primitive.CONV]
     gaining = {node for node in convolutions if _is_product(node) or _is_single_channels(node)}
-    if not gaining or any(base_of(node.inputs[1]).op is not Primitive.INPUT for node in convolutions):
-        return graph  # the gradients of weights read the same images row-major
+    if not gaining or _has_gradients_of_weights(nodes):
+        return graph  # they read the same images row-major
     region_of = _regions(nodes, gaining)
     readers: dict[Node, list[Node]] = {}
     for node in nodes:
@@ -60,6 +60,17 @@ def assign_layout(graph: Graph, fired: Counter[str]) -> Graph:
         if node.op is Primitive.CONV and node not in chosen:
             fired["convolution left row-major, where conversions cost more"] += 1
     return _Rewrite(graph, readers, chosen, fired).run() if chosen else graph
+
+
+def _has_gradients_of_weights(nodes: Iterable[Node]) -> bool:
+    """Whether what stands in the place of a convolution's weights is made of other convolutions."""
+    made: set[Node] = set()
+    for node in nodes:
+        if node.op is Primitive.CONV and node.inputs[1] in made:
+            return True
+        if node.op is Primitive.CONV or any(each in made for each in node.inputs):
+            made.add(node)
+    return False
 
 
 def _is_image(node: Node) -> bool:
@@ -222,7 +233,7 @@ class _Rewrite:
             return self.channels_last(node, copied)
         if node in self.parts:
             return self.parts[node][start // images]
-        if copied and self.leads_in(node, node.shape[0]):
+        if self.leads_in(node, node.shape[0]):  # one copy for all that read it
             return self.copied(node, build.permute(self.row_major_part(node, start, images), TO_LAST))
         found = build.slice_(self.channels_last(node), 0, start, min(images, node.shape[0] - start))
         return self.copied(node, found) if copied else found
