@@ -79,10 +79,15 @@ def products(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> list[torch.Te
 
 
 def indexing(x: torch.Tensor, index: torch.Tensor) -> list[torch.Tensor]:
+    volume = x * x[:, None, None]
+    volume = volume[:, 0] + volume[:, 0].transpose(0, 1) * 2
     return [
         x.gather(1, index), x.index_select(0, index[0]), x[index[0]], x[index, index], x[:, index[0]], F.embedding(index, x),
         x.scatter(1, index, x + 1), x.scatter(0, index, 5.0), x.scatter_add(1, index, x), x.index_put((index[0],), x[:3] * 2),
-        x.index_put((index[0], index[1]), x[0, :3], accumulate=True),
+        x.index_put((index[0], index[1]), x[0, :3], accumulate=True), aten.index_put(x, [None, index[0]], x[:, :3] * 2),
+        aten.index_put(x, [x > 0.5], x[0, 0]), aten.index_put(x, [x[0] > 0.5], x[:1, 0], True),
+        aten.index_put(volume, [None, index[0], index], volume[0, :3, :3] + 2, True),
+        aten.index_put(volume, [index[0], None, index], x[:3, :1], True),
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 
-from tensorsmith.interop.torch.operators import OPERATORS
+from tensorsmith.interop.torch.operators import OPERATORS, aten
 from tensorsmith.interop.torch.partition import compiled
 
 
@@ -33,8 +34,47 @@ def _compiler(training: bool) -> Callable[[GraphModule, Sequence[Any]], Callable
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's decompositions to the core of ATen, but for what the table has as a whole."""
-    return {target: rule for target, rule in core_aten_decompositions().items() if target not in OPERATORS}
+    """PyTorch's decompositions to the core of ATen, but for what the table has as a whole, and random numbers apart."""
+    core = {target: rule for target, rule in core_aten_decompositions().items() if target not in OPERATORS}
+    return core | RANDOM
+
+
+# Random numbers are PyTorch's, from its generator in its order. Drawn into memory that depends on no value of the graph, they
+# come before a program, and do not cut it in two.
+
+
+def _drawn(x: torch.Tensor, draw: Callable[[list[Any]], torch.Tensor]) -> torch.Tensor:
+    """Random numbers in the order in which x lies in memory, which is PyTorch's."""
+    order = sorted(range(x.dim()), key=lambda axis: x.stride()[axis], reverse=True)
+    drawn = draw([x.shape[axis] for axis in order])
+    return drawn.permute([order.index(axis) for axis in range(x.dim())])
+
+
+def _dropout(x: torch.Tensor, p: float, train: bool | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    if train is False or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+
+    def draw(shape: list[Any]) -> torch.Tensor:
+        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        return aten.bernoulli.p(torch.empty_strided(shape, strides, dtype=torch.bool, device=x.device), 1 - p)  # type: ignore[no-any-return]
+
+    mask = _drawn(x, draw)
+    return x * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
+
+
+def _uniform_like(x: torch.Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
+    return _drawn(x, lambda shape: torch.rand(shape, dtype=dtype or x.dtype, device=x.device))
+
+
+def _normal_like(x: torch.Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
+    if not x.is_contiguous():  # PyTorch draws other numbers then
+        return NotImplemented
+    return torch.randn(x.shape, dtype=dtype or x.dtype, device=x.device)
+
+
+RANDOM: dict[Any, Callable[..., Any]] = {
+    aten.native_dropout.default: _dropout, aten.rand_like.default: _uniform_like, aten.randn_like.default: _normal_like,
+}  # fmt: skip
 
 
 _backend = aot_autograd(

@@ -294,9 +294,34 @@ def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @entry(aten.index_put.default)
 def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    if any(index is None or index.dtype.kind == "b" for index in indices):
-        raise NotImplementedError("index_put with None or masks among the indices")
-    return ours["index_put"](x, tuple(indices), values, accumulate)
+    if any(index is not None and index.dtype.kind == "b" for index in indices):
+        return _masked_put(x, indices, values, accumulate)
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    given = [index for index in indices if index is not None]
+    if axes == list(range(len(axes))):
+        return ours["index_put"](x, tuple(given), values, accumulate)
+    # Indexed axes in front, and their extents in front of those of the values: in place of the axes where those are adjacent.
+    places = ours["broadcast_tensors"](*given)[0].shape
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    before = [axis for axis in kept if axis < axes[0]] if adjacent else []
+    shape = [x.shape[axis] for axis in before], list(places), [x.shape[axis] for axis in kept[len(before) :]]
+    values = values.expand(tuple(n for part in shape for n in part))
+    start, count = len(before), len(places)
+    values = values.permute(tuple([*range(start, start + count), *range(start), *range(start + count, values.ndim)]))
+    order = [*axes, *kept]
+    written = ours["index_put"](x.permute(tuple(order)), tuple(given), values, accumulate)
+    return written.permute(tuple(order.index(axis) for axis in range(x.ndim)))
+
+
+def _masked_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
+    """One value where a mask of the first axes is true: how many places that are does not matter."""
+    mask = indices[0]
+    if len(indices) != 1 or mask is None or values.numel() != 1:
+        raise NotImplementedError("index_put with a mask, but for one mask of the first axes and one value")
+    mask = mask.reshape((*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+    value = values.reshape(())
+    return ours["where"](mask, x + value if accumulate else value.to(x.dtype), x)
 
 
 @entry(aten.embedding.default)

@@ -19,7 +19,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.utils._pytree import tree_leaves
 
-from tensorsmith.interop.torch.operators import OPERATORS
+from tensorsmith.interop.torch.operators import OPERATORS, aten
 from tensorsmith.interop.torch.program import DTYPES, SIZES, Program, Refused
 
 _left: Counter[str] = Counter()
@@ -96,12 +96,30 @@ def _parts(module: GraphModule, support: Support, training: bool) -> GraphModule
     """The graph with its supported parts as programs."""
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
     partitions = [p for p in partitioner.propose_partitions() if any(n.target is not operator.getitem for n in p.nodes)]
+    order = list(module.graph.nodes)
     split = partitioner.fuse_partitions(partitions)
+    _draw_first(split, order)
     for name, part in list(split.named_children()):
         if isinstance(part, GraphModule) and name.startswith("fused_"):
             setattr(split, name, _Part(part, training))
     split.recompile()
     return split
+
+
+def _draw_first(split: GraphModule, order: Sequence[FxNode]) -> None:
+    """Random numbers that depend on nothing are drawn first, in the order of the program: the generator's is theirs."""
+    ready = {node for node in split.graph.nodes if node.op in ("placeholder", "get_attr")}
+    at = next((node for node in reversed(split.graph.nodes) if node.op == "placeholder"), None)
+    for node in order:
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if not (random or node.target is aten.empty_strided.default):
+            continue
+        if node.graph is not split.graph or not ready.issuperset(node.all_input_nodes):
+            continue
+        if at is not None:
+            at.append(node)
+        ready.add(node)
+        at = node
 
 
 class _Part(torch.nn.Module):
@@ -123,7 +141,7 @@ class _Part(torch.nn.Module):
 
 
 def _report(left: Sequence[FxNode], support: Support) -> None:
-    names = Counter(str(node.target) for node in left)
+    names = Counter(str(node.target) for node in left if node.target is not aten.empty_strided.default)  # memory to draw into
     new = [name for name in names if name not in _left]
     _left.update(names)
     if new:
