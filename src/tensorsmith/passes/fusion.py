@@ -15,7 +15,7 @@ starts again; the walks that did not meet that value are kept. The answer is kep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.convolution import lies_last
@@ -275,6 +275,7 @@ class Fusion:
         """All steps, with the kernels joined that can be one."""
         groups: list[Group] = []
         made_by: dict[Node, int] = {}
+        kernels: dict[tuple[int, ...], list[int]] = {}  # by the points they cover
         for node in self.nodes:
             if node not in self.materialised or node.op is Primitive.INPUT:
                 continue
@@ -282,7 +283,10 @@ class Fusion:
             home = None
             if group.anchor is None and self.fusing:  # what is joined with it changes a copy
                 group = group.copy()
-                home = self.join(groups, group, made_by)
+                alike = kernels.setdefault(group.domain, [])
+                home = self.join(groups, alike, group, made_by)
+                if home is None:
+                    alike.append(len(groups))
             if home is None:
                 home = len(groups)
                 groups.append(group)
@@ -343,20 +347,20 @@ class Fusion:
         self.parts[key] = part, met
         return part, met
 
-    def join(self, groups: list[Group], new: Group, made_by: Mapping[Node, int]) -> int | None:
+    def join(
+        self, groups: list[Group], alike: Sequence[int], new: Group, made_by: Mapping[Node, int]
+    ) -> int | None:
         """The index of an earlier kernel that can store the new root too, without a cycle.
 
-        It covers the same points, and both read one operand, or reduce what one kernel made.
+        It covers the same points, as those in `alike` do, and both read one operand, or reduce what one kernel made.
         """
         makers = {made_by[leaf] for leaf in new.leaves if leaf in made_by}
         newest = max(makers, default=-1)
-        for index in range(len(groups) - 1, max(newest, 0) - 1, -1):
+        for index in reversed(alike):
             old = groups[index]
-            if old.roots[0].index < new.after:
+            if index < newest or old.roots[0].index < new.after:
                 break
             if index == newest and not (same_rows(old, new) or same_points(old, new)):
-                continue
-            if old.anchor is not None or old.domain != new.domain:
                 continue
             if not (index == newest or old.leaves & new.leaves):
                 if not new.reduce_axes or makers.isdisjoint([made_by.get(leaf, -1) for leaf in old.leaves]):
