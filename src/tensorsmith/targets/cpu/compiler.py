@@ -4,8 +4,8 @@ text -> object file (code generation only: kernels are written with explicit vec
 them no faster but two to four times slower to compile) -> disk cache -> put into the process as an image (`image.py`), or
 linked by LLJIT.
 
-Objects are cached under a hash of the text, the CPU, its features, the level of optimisation, LLVM's and llvmlite's
-versions and this module's format version; the text holds no addresses, so an entry serves every process on the machine.
+Objects are cached under a hash of the text, the CPU, its features, the level of optimisation, which LLVM
+makes them and this module's format version; the text holds no addresses, so an entry serves every process on the machine.
 
 ``TENSORSMITH_OPTIMISATION=0|1|2|3`` is the code generator's level, 3 where it is not given. Level 0 compiles in a third of
 the time and gives the same results from code that runs several times longer: for tests, whose arrays are small.
@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tensorsmith.targets.cpu.host import llvm_identity
 from tensorsmith.targets.cpu.image import Image, image_of, images_run_here, load
 from tensorsmith.targets.cpu.machine import Machine, machine as default_machine
 
@@ -129,7 +130,7 @@ def object_key(text: str, machine: Machine) -> str:
 
 def key_of(machine: Machine, *contents: str) -> str:
     """The name under which what was made of some contents for a machine is cached, by what makes it."""
-    parts = (str(_FORMAT), str(optimisation()), _versions(), machine.triple, machine.cpu, machine.features, *contents)
+    parts = (str(_FORMAT), str(optimisation()), llvm_identity(), machine.triple, machine.cpu, machine.features, *contents)
     digest = hashlib.blake2b(digest_size=32)
     for part in parts:
         raw = part.encode()
@@ -179,14 +180,6 @@ def disk_cache() -> DiskCache:
     from tensorsmith.targets.cpu.disk_cache import open_default
 
     return open_default()
-
-
-@functools.cache
-def _versions() -> str:
-    import llvmlite
-    import llvmlite.binding as llvm
-
-    return f"llvmlite {llvmlite.__version__} llvm {llvm.llvm_version_info}"
 
 
 @functools.cache

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tensorsmith.targets.cpu.host import host
+
 # What each instruction set must offer; the lists are those of the x86-64-v3 and x86-64-v4 levels that kernels rely on.
 _AVX2_FEATURES = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 _AVX512_FEATURES = (*_AVX2_FEATURES, "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd")
@@ -97,14 +99,9 @@ def select(requested: str | None, triple: str, host_cpu: str, host_features: Map
 @functools.cache
 def machine() -> Machine:
     """The machine of this process (cached): the environment's request, else the widest that the CPU has."""
-    import llvmlite.binding as llvm  # imported late: `import tensorsmith` must not pay for it
-
-    try:
-        host_features: Mapping[str, bool] = llvm.get_host_cpu_features()
-    except RuntimeError:  # LLVM cannot tell on this platform
-        host_features = {}
+    told = host()
     requested = os.environ.get("TENSORSMITH_ISA", "").strip().lower() or None
-    found = select(requested, llvm.get_default_triple(), llvm.get_host_cpu_name(), host_features)
+    found = select(requested, told.triple, told.cpu, told.features)
     if found.has("amx-tile") and not _allow_tiles():
         features = [feature for feature in found.features.split(",") if not feature.startswith("+amx")]
         found = replace(found, features=",".join(features))
