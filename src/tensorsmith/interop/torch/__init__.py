@@ -5,7 +5,7 @@
 
 PyTorch traces the function and differentiates it (TorchDynamo, AOTAutograd); graphs of ATen operators come here. A graph is
 run once with tensors without memory (`compile/tracer.py`), through a table of what each ATen operator is here
-(`operators.py`), and becomes one plan (`program.py`). A plan reads and writes PyTorch's memory by address: nothing is copied
+(`table.py`), and becomes one plan (`program.py`). A plan reads and writes PyTorch's memory by address: nothing is copied
 on the way in or out. Operators that the table has not, and tensors that are not dense on the CPU, stay in PyTorch
 (`partition.py`), which a warning says once; `left_to_torch()` lists them.
 
