@@ -236,3 +236,22 @@ def test_two_processes_at_once_and_a_third(tmp_path):
     )
     assert loaded == "True"
     assert said[0][1] == said[1][1] == third
+
+
+def test_images_with_channels_last():
+    """The addresses of tiles and of a row of zeros are among their constants."""
+    single, one = ts.randn(20, 1, 3, 3), ts.randn(6, 20, 1, 1)
+
+    def forward(x):
+        y = F.relu6(F.conv2d(x, single, stride=2, padding=1, groups=20))
+        return F.conv2d(F.relu(F.conv2d(y, single, padding=1, groups=20)), one).sum((2, 3))
+
+    x = ts.randn(2, 20, 15, 13)
+    found = []
+    for kind in (False, True):
+        compiled = ts.compile(forward)
+        found.append(compiled(x).numpy())
+        plan = compiled.plans[0].plan
+        assert isinstance(plan, LoadedPlan) == kind and any(step.name.startswith("conv_depthwise_") for step in plan.steps)
+    assert np.array_equal(*found)
+    np.testing.assert_allclose(found[0], forward(x).numpy(), rtol=1e-4, atol=1e-4)
