@@ -202,13 +202,15 @@ def test_attributes_of_the_object_of_a_method():
 
     eager, model = Model(), Model()
     compiled = ts.compile(model.run)
-    for bias in (1.0, 1.0, 2.0):
-        eager.bias = model.bias = bias
-        assert compiled(ts.ones(2)).tolist() == eager.run(ts.ones(2)).tolist()
-    assert model.calls == eager.calls
-    with pytest.warns(RecompileWarning, match="compiled 8 times for the same arguments; now because of the Python value self."):
-        for _ in range(9):
-            compiled(ts.ones(2))
+    with pytest.warns(RecompileWarning, match="run is traced at every call, because it changes self.calls"):
+        for bias in (1.0, 1.0, 2.0):
+            eager.bias = model.bias = bias
+            assert compiled(ts.ones(2)).tolist() == eager.run(ts.ones(2)).tolist()
+    assert model.calls == eager.calls and not compiled.plans
+    scaled = ts.compile(lambda x: x * model.bias)
+    with pytest.warns(RecompileWarning, match="compiled 8 times for the same arguments; now because of the Python"):
+        for model.bias in range(9):
+            scaled(ts.ones(2))
 
 
 def test_recompiles_are_announced_once_with_the_cause():

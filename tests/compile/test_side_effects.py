@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import itertools
 import logging
 import pickle
 import random
@@ -158,6 +159,16 @@ def test_functions_that_compute_nothing_when_they_are_called():
     for function, kind in ((generator, "generator"), (coroutine, "coroutine"), (Model(), "Model is a generator")):
         with pytest.raises(NotImplementedError, match=f"{kind}"):
             ts.compile(function)
+
+
+@pytest.mark.parametrize("make", [lambda: iter([1.0, 2.0]), lambda: (k for k in range(3)), itertools.count])
+def test_iterators_that_a_call_would_move(make):
+    values = make()
+    with pytest.raises(NotImplementedError, match="the function uses values, a .*, whose next value would be taken once"):
+        ts.compile(lambda x: x * next(values))(ts.ones(2))
+    with pytest.raises(NotImplementedError, match="the function uses an argument, a "):
+        ts.compile(lambda x, values: x * next(values))(ts.ones(2), values)
+    assert next(values) == next(make())
 
 
 def test_a_switch_that_the_function_leaves_switched():

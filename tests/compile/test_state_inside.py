@@ -121,3 +121,22 @@ def test_rates_of_optimisers_that_users_write():
             compiled(ts.full((2,), 0.3))
         found.append(w.tolist())
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_an_optimiser_that_the_function_makes():
+    found = []
+    for compiles in (lambda f: f, ts.compile):
+        ts.manual_seed(0)
+        model = ts.nn.Linear(3, 2)
+
+        def step(x, model=model):
+            optimizer = ts.optim.SGD(model.parameters(), lr=0.1)
+            model(x).sum().backward()
+            optimizer.step()  # of a gradient that nobody keeps: the update is computed of a product's results
+            optimizer.zero_grad()
+
+        compiled = compiles(step)
+        for k in range(3):
+            compiled(ts.full((2, 3), 1.0 + k))
+        found.append(model.weight.tolist())
+    np.testing.assert_allclose(*found, rtol=1e-5)

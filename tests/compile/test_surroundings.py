@@ -191,6 +191,65 @@ class Colour(enum.Enum):
 
 
 @program
+def attributes_by_strings(compiles):
+    holder = types.SimpleNamespace(scale=2.0)
+    found = changed(compiles, lambda x: x * getattr(holder, "scale"), lambda: setattr(holder, "scale", 3.0))  # noqa: B009
+    return found + changed(compiles, lambda x: x * sum(vars(holder).values()), lambda: setattr(holder, "scale", 4.0))
+
+
+@program
+def tensors_that_are_made_of_data_inside(compiles):
+    kept = []
+
+    def written(x):
+        total, array = ts.tensor([0.0]), ts.from_numpy(np.zeros(3, np.float32))
+        total += x.sum()
+        array += x
+        return total, array.sum(), ts.tensor([1.0]), ts.as_tensor(np.ones(2))
+
+    def held(x):
+        total = ts.tensor([0.0])
+        total += x.sum()
+        kept.append(total)
+
+    compiled = compiles(written)
+    found = [compiled(x3()), compiled(x3()), compiled(x3(1))]
+    found[0][2].add_(1)
+    found.append(compiled(x3()))
+    compiled = compiles(held)
+    compiled(x3()), compiled(x3(1)), compiled(x3())
+    return found, kept
+
+
+@program
+def an_array_that_is_shared(compiles):
+    array = np.zeros(3, np.float32)
+
+    def function(x):
+        ts.from_numpy(array).add_(x)
+
+    compiled = compiles(function)
+    for k in range(3):
+        compiled(x3(k))
+    return array.tolist()
+
+
+@program
+def a_mode_that_the_function_sets(compiles):
+    model = ts.nn.Sequential(ts.nn.Linear(3, 4), ts.nn.Dropout(0.5))
+
+    def function(x):
+        model.eval()
+        return model(x)
+
+    compiled, found = compiles(function), []
+    for _ in range(3):
+        model.train()
+        found += [compiled(x3()), model.training]
+    return found
+
+
+@program
 def a_member_of_an_enumeration(compiles):
     colour = Colour.RED
 

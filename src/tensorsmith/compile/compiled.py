@@ -71,7 +71,7 @@ class Compiled:
         self._broken: set[Any] = set()  # kinds of arguments that run eagerly
         self._said: set[str] = set()
         self._written: tuple[Any, ...] = ()  # calls written out, the last one first
-        self._reasons: dict[str, int] = {}  # why it was traced without a plan to keep, and how often
+        self._reasons: dict[Any, int] = {}  # why it was traced without a plan to keep, and how often
         self._lock = threading.RLock()  # held while tracing and while the table changes; runs overlap
         self._clock = itertools.count(1)
         functools.update_wrapper(self, function, updated=())
@@ -153,8 +153,8 @@ class Compiled:
                         f"{problem.line}", BreakWarning,
                     )  # fmt: skip
                     return self.function(*args, **kwargs)
-                self._note_side_effects(specialisation)
-                if specialisation.escaped or specialisation.result_is_new:  # what its first run gives is given once
+                self._note_side_effects(key, specialisation)
+                if specialisation.is_for_once:
                     return specialisation.run(tensors)
                 self._remember(key, specialisation)
         return specialisation.run(tensors)
@@ -203,7 +203,7 @@ class Compiled:
         if kind is not None:
             self._say(kind, f"compile: {self.name} is compiled again: {cause}", RecompileWarning)
 
-    def _note_side_effects(self, specialisation: Specialisation) -> None:
+    def _note_side_effects(self, key: Any, specialisation: Specialisation) -> None:
         """Say that a function is traced at every call, when that has happened twice for the same reason."""
         what = specialisation.changes
         if what is not None:
@@ -216,8 +216,8 @@ class Compiled:
             what = "its result holds an object that is no tensor, container or number"
         else:
             return
-        self._reasons[what] = self._reasons.get(what, 0) + 1
-        if self._reasons[what] == 2:
+        self._reasons[key, what] = self._reasons.get((key, what), 0) + 1
+        if self._reasons[key, what] == 2:
             self._say("side effect", f"compile: {self.name} is traced at every call, because {what}. Return what it makes, "
                       "count outside of it, or keep counts and averages in tensors.", RecompileWarning)  # fmt: skip
 

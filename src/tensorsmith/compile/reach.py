@@ -75,6 +75,11 @@ class Reach:
         if isinstance(value, Tensor | enum.Enum | types.BuiltinFunctionType):
             return
         self._seen[id(value)] = value
+        if hasattr(type(value), "__next__") and type(value).__module__ in ("builtins", "itertools"):
+            raise NotImplementedError(
+                f"compile: the function uses {name}, a {type(value).__name__}, whose next value would be taken once, while the "
+                "function is traced; call next() outside of it and pass the value, or let it capture a list"
+            )
         if isinstance(value, types.FunctionType):
             self._visit_function(value)
         elif isinstance(value, types.MethodType):
@@ -198,7 +203,8 @@ class Reach:
         while before != (len(self._names), len(self._objects)):
             before = (len(self._names), len(self._objects))
             for label, owner, own, done in list(self._objects):
-                new = [key for key in self._names if key not in done]
+                whole = own if "vars" in self._names or "__dict__" in self._names else ()
+                new = [key for key in (*self._names, *whole) if key not in done]
                 done.update(new)
                 for key in new:
                     self._look_up(label, owner, own, key)
@@ -253,6 +259,8 @@ def _names(code: types.CodeType) -> Iterator[str]:
     """The names that code, and functions defined in it, look up."""
     yield from code.co_names
     for constant in code.co_consts:
+        if isinstance(constant, str) and constant.isidentifier():  # getattr(x, "name")
+            yield constant
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
 

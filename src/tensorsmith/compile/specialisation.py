@@ -139,6 +139,7 @@ class Specialisation:
         if options is not None and options.verify:
             tracer.lines = []
         self.had: dict[int, Tensor | None] = {}  # gradients that leaves among the arguments have, by the leaf's stand-in
+        self.gives_once = False  # whether its first run completes something that the trace made and somebody keeps
         self.result_is_new = False  # whether the result holds an object that eager execution would make anew at every call
         self.numbers: dict[int, int] = {}  # the graph input that is a traced storage (by id)
         count = len(arguments) if count is None else count
@@ -244,6 +245,11 @@ class Specialisation:
                 found.append((tensor, tensor.ptr - self.tracer.current(tensor).ptr, memory))
             else:
                 found.append((tensor, self.output(self.tracer.value(tensor), outputs), memory))
+        for current in self.tracer.storages.values():
+            if id(current.storage) in self.tracer.constants and current.writes and self.tracer.is_held(current):
+                outputs.append(current.node)
+                self.updates.append((len(outputs) - 1, self.numbers[id(current.storage)]))
+                self.gives_once = True
         self.tracer.graph.outputs = tuple(outputs)
         return found
 
@@ -421,6 +427,8 @@ class Specialisation:
 
     def input_of(self, current: Current) -> int | None:
         """The graph input whose memory a storage is; None for storages made by the trace."""
+        if id(current.storage) in self.tracer.constants:
+            return None
         return self.numbers.get(id(current.storage))
 
     @staticmethod
@@ -485,6 +493,11 @@ class Specialisation:
             else:
                 operands.append(arguments[source.argument])
         return operands
+
+    @property
+    def is_for_once(self) -> bool:
+        """Whether another run would not do what the function does: what it makes is kept, or it changes Python state."""
+        return bool(self.escaped) or self.gives_once or self.result_is_new or self.changes is not None
 
     def run(self, arguments: Sequence[Tensor]) -> Any:
         """Run it. What raises has changed nothing."""

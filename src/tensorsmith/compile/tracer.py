@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -138,6 +139,7 @@ class Tracer:
     stops: bool = False  # whether autograd stopped somewhere, or followed a rule of the user's, on tracked tensors
     guards: Guards = field(default_factory=Guards)  # the Python values that the function read
     runs_again: RunsAgain = field(default_factory=RunsAgain)
+    constants: dict[int, Storage] = field(default_factory=dict)  # made inside of Python's data, by id
     refused: ValueNeeded | None = None  # the first error for a value, even if the function caught it
     lines: list[tuple[int, str]] | None = None  # from which node on a line of the user made nodes, where asked for
     reach: Reach = field(init=False)  # finds them
@@ -160,6 +162,18 @@ class Tracer:
         if found.owner is not None:
             self.note_leaf(tensor)
         return found
+
+    def note_constant(self, made: Tensor, array: Any = None) -> None:
+        """The function makes a tensor of Python's data: memory that starts with these values at every run.
+
+        array: whose memory it is, where it shares it; the surroundings' own are captured as tensors are
+        """
+        if array is None or array not in self.reach:
+            self.constants[id(made.storage)] = made.storage
+
+    def is_held(self, current: Current) -> bool:
+        """Whether somebody still refers to such a tensor after the function: beside its owner, source and value here."""
+        return sys.getrefcount(current.owner) > 3 or sys.getrefcount(current.storage) > 4
 
     def note_leaf(self, tensor: Tensor) -> None:
         """Remember the gradient a captured leaf had before."""

@@ -10,7 +10,8 @@ from tensorsmith.tensor.tensor import Tensor, empty_tensor, need_memory
 
 def make_member(cls: type[Tensor], data: Tensor, tracked: bool) -> Tensor:
     """A leaf of class `cls` over the memory of `data`."""
-    need_memory(cls.__name__, data)
+    if not data.storage.traced:
+        need_memory(cls.__name__, data)
     tensor = Tensor.__new__(cls)
     tensor.layout = data.layout.with_tracking(tracked)
     tensor.storage = data.storage

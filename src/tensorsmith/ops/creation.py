@@ -92,7 +92,15 @@ def from_numpy(array: np.ndarray) -> Tensor:
     strides = tuple(s // dtype.itemsize for s in array.strides)
     layout = layout_of(dtype, array.shape, strides)
     ptr = array.__array_interface__["data"][0]
-    return make_tensor(layout, Storage.foreign(ptr, layout.extent * dtype.itemsize, array), ptr)
+    return _known_to_tracer(make_tensor(layout, Storage.foreign(ptr, layout.extent * dtype.itemsize, array), ptr), array)
+
+
+def _known_to_tracer(made: Tensor, array: np.ndarray | None = None) -> Tensor:
+    """Tell who traces a compiled function of a tensor that the function makes of Python's data."""
+    note = getattr(modes.tracer, "note_constant", None)
+    if note is not None:
+        note(made, array)
+    return made
 
 
 def blank_tensor(
@@ -115,7 +123,7 @@ def copy_array(array: np.ndarray, dtype: DType | None = None) -> Tensor:
     result = empty_tensor(dtype, array.shape)
     if array.size:
         array_of(result)[...] = cast_array(array, dtype)
-    return result
+    return _known_to_tracer(result)
 
 
 @public("creation", method=False)
@@ -424,7 +432,8 @@ def _construct(self: Tensor, *data: Any, device: Any = None) -> None:
     check_device(device)
     if len(data) == 1 and isinstance(data[0], Tensor):
         made = data[0]
-        need_memory("Tensor(x)", made)
+        if not made.storage.traced:
+            need_memory("Tensor(x)", made)
     elif len(data) == 1 and isinstance(data[0], list | tuple | np.ndarray) and not isinstance(data[0], Size):
         made = tensor(data[0], dtype=get_default_dtype())
     else:

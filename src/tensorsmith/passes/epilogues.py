@@ -102,6 +102,8 @@ def absorbed(fusion: Fusion, product: Node) -> Absorbed | None:
         if node.op is not Primitive.MAP or fusion.is_anchor(node):
             break
         others = [each for each in node.inputs if each not in inside and not of_numbers(base_of(each))]
+        if any(_reads_numbers_of_the_run(each) for each in node.inputs if each not in inside and each not in others):
+            break
         if not all(_is_operand(fusion, each, product) for each in others):
             break
         operands.update(dict.fromkeys(others))
@@ -114,6 +116,11 @@ def absorbed(fusion: Fusion, product: Node) -> Absorbed | None:
             small = tuple(base_of(each) for each in operands if base_of(each).op is not Primitive.INPUT)
             found = Absorbed(node, frozenset(inside - {top}), small)
     return found
+
+
+def _reads_numbers_of_the_run(node: Node) -> bool:
+    """Whether a value made of numbers is not constant: a product is launched without run-time scalars."""
+    return node.op is Primitive.INPUT or any(map(_reads_numbers_of_the_run, node.inputs))
 
 
 def _lie_beside(fusion: Fusion, product: Node, root: Node, operands: Iterable[Node]) -> bool:
