@@ -101,8 +101,9 @@ def absorbed(fusion: Fusion, product: Node) -> Absorbed | None:
         node = min(waiting, key=lambda each: each.index)
         if node.op is not Primitive.MAP or fusion.is_anchor(node):
             break
-        others = [each for each in node.inputs if each not in inside and not of_numbers(base_of(each))]
-        if any(_reads_numbers_of_the_run(each) for each in node.inputs if each not in inside and each not in others):
+        outside = [each for each in node.inputs if each not in inside]
+        others = [each for each in outside if not of_numbers(base_of(each))]
+        if any(of_numbers(base_of(each)) and _reads_numbers_of_the_run(each) for each in outside):
             break
         if not all(_is_operand(fusion, each, product) for each in others):
             break
