@@ -1,5 +1,7 @@
 """Compiled functions do what they do eagerly: results, gradients, versions, what is captured."""
 
+import subprocess
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -359,3 +361,29 @@ def test_compiled_functions_call_compiled_functions():
     outer = ts.compile(lambda x: inner(x) + inner(x + 1))
     same(outer(x34()), x34() * 4 + 2)
     assert inner.__name__ == "<lambda>"
+
+
+def test_collections_while_tracing_leave_older_objects_alone():
+    program = """
+import gc
+import tensorsmith as ts
+seen = []
+def function(x, fail):
+    seen.append(gc.get_freeze_count() > 0)
+    if fail:
+        raise KeyError("fail")
+    return x + 1
+compiled = ts.compile(function)
+compiled(ts.ones(2), False)
+seen.append(gc.get_freeze_count() > 0)
+try:
+    compiled(ts.ones(2), True)
+except KeyError:
+    seen.append(gc.get_freeze_count() > 0)
+gc.freeze()  # by the user, for good
+compiled(ts.ones(3), False)
+seen.append(gc.get_freeze_count() > 0)
+print(seen)
+"""
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert out.stdout.strip() == "[True, False, False, True, True]", out.stderr  # the trace that fails puts its own back

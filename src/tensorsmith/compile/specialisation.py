@@ -12,7 +12,8 @@ import gc
 import operator
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tensorsmith.compile.difference import check_agreement
@@ -86,6 +87,22 @@ class _Traced(Operation):
         return self.rule
 
 
+@contextmanager
+def _older_objects_left_alone() -> Iterator[None]:
+    """Let collections look at objects that are made meanwhile only: what is let go of a trace is looked for among those.
+
+    Where somebody has frozen objects for good, they stay so.
+    """
+    mine = gc.get_freeze_count() == 0
+    if mine:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if mine:
+            gc.unfreeze()
+
+
 class Pinned(Exception):
     """Raised after a trace: these arguments share memory with tensors that the function captured."""
 
@@ -149,7 +166,7 @@ class Specialisation:
         for optimizer in tracer.reach.optimizers:
             tracer.note_rates(optimizer)
         stand_ins = self.stand_ins_of(arguments, pinned)
-        with tracer:
+        with _older_objects_left_alone(), tracer:
             try:
                 self.lend_gradients(arguments, stand_ins, count)
                 results = self.trace(function, nest, stand_ins[:count])
