@@ -6,6 +6,7 @@ import gc
 import numpy as np
 
 import tensorsmith as ts
+from tensorsmith.autograd.memory import as_array
 
 
 def stamp_of(x: ts.Tensor) -> object | None:
@@ -44,6 +45,17 @@ def test_no_stamp_while_numpy_sees_the_memory():
         gc.collect()
         after = stamp_of(x)
         assert after is not None and after != before and stamp_of(x) == after
+
+
+def test_no_stamp_while_a_check_disturbs_the_memory():
+    x = ts.ones(3)
+    before = stamp_of(x)
+    array = as_array(x)[1:]
+    assert stamp_of(x) is None
+    array[0] = 5
+    del array
+    gc.collect()
+    assert stamp_of(x) not in (None, before)
 
 
 def test_no_stamp_for_memory_that_was_taken_in(tmp_path):

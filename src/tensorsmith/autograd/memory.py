@@ -20,6 +20,7 @@ def as_array(tensor: Tensor) -> np.ndarray:
         return np.empty(layout.shape, layout.dtype.numpy)
     size = layout.dtype.itemsize
     block = (ctypes.c_char * (layout.extent * size)).from_address(tensor.ptr)
+    tensor.storage.lend(block)  # which lives as long as the array and its views
     flat = np.frombuffer(memoryview(block), layout.dtype.numpy)
     return np.lib.stride_tricks.as_strided(flat, layout.shape, [s * size for s in layout.strides])
 

@@ -16,7 +16,7 @@ class Lent:
     def __init__(self) -> None:
         self.for_ever = False
         self.returned = 0  # how many borrowers are gone
-        self.borrowers: set[weakref.ref[Any]] = set()
+        self.borrowers: dict[int, weakref.ref[Any]] = {}  # by the reference's id: not all that borrows can be hashed
 
     def add(self, borrower: object | None) -> None:
         if borrower is None:
@@ -25,9 +25,10 @@ class Lent:
 
         def gone(borrower: weakref.ref[Any]) -> None:
             self.returned += 1
-            self.borrowers.discard(borrower)
+            self.borrowers.pop(id(borrower), None)
 
-        self.borrowers.add(weakref.ref(borrower, gone))
+        reference = weakref.ref(borrower, gone)
+        self.borrowers[id(reference)] = reference
 
 
 class Storage:
