@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorsmith as ts
-from tensorsmith.runtime.steps import PythonStep
+from tensorsmith.runtime.requests import PythonStep
 
 FUNCTIONS = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt, "sin": np.sin,

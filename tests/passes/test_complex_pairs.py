@@ -11,7 +11,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Primitive
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.runtime.plan import build_plan
-from tensorsmith.runtime.steps import KernelStep
+from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.reference import interpret
 

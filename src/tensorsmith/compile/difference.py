@@ -18,7 +18,7 @@ from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, copy_into
 from tensorsmith.passes.manager import PLANNING, Difference, names, optimise
 from tensorsmith.runtime.plan import build_plan
-from tensorsmith.runtime.steps import array_at
+from tensorsmith.runtime.requests import array_at
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor
 

@@ -16,7 +16,7 @@ from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.passes.walk import LARGEST_BODY, Group, NeedsBuffer, Walk, inlined_inputs
 from tensorsmith.runtime.plan import Plan, build_plan, requests_of
-from tensorsmith.runtime.steps import KernelStep, Request
+from tensorsmith.runtime.requests import KernelStep, Request
 from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
 
 

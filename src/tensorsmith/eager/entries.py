@@ -19,7 +19,7 @@ from tensorsmith.eager.record import recorder
 from tensorsmith.eager.template import launch_entry, view_entry
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
-from tensorsmith.runtime.steps import KernelStep
+from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Origin, Tensor, make_view

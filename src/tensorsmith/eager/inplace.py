@@ -25,7 +25,7 @@ from tensorsmith.eager.view_history import copy_of
 from tensorsmith.ir.graph import Graph, Node as Value, Primitive
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Output, Plan, build_plan
-from tensorsmith.runtime.steps import KernelStep
+from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage

@@ -39,7 +39,7 @@ from tensorsmith.core.layout import Layout
 from tensorsmith.eager.operator import Operation, Program
 from tensorsmith.eager.record import OperatorNode, ViewNode, note_user_line, save
 from tensorsmith.runtime.plan import Plan
-from tensorsmith.runtime.steps import KernelStep
+from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, unrecorded_origin

@@ -8,7 +8,7 @@ from itertools import chain
 
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan
-from tensorsmith.runtime.steps import LONG_WORK, KernelStep
+from tensorsmith.runtime.requests import LONG_WORK, KernelStep
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.recipe import MOST_WORDS, RELEASE_GIL, Given, NativePlan, decode_error
 

@@ -22,7 +22,7 @@ from tensorsmith.ops.complex_numbers import view_as_real
 from tensorsmith.ops.fused_sequence import Launch, Sequenced
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
-from tensorsmith.runtime.steps import KernelStep
+from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.tensor import Tensor
 

@@ -23,7 +23,7 @@ from tensorsmith.core.dtypes import (
     uint64,
 )
 from tensorsmith.core.views import Strided
-from tensorsmith.runtime.steps import array_at
+from tensorsmith.runtime.requests import array_at
 from tensorsmith.targets.reference.representation import converted, rounded
 from tensorsmith.tensor.tensor import Tensor, readable, refuse_value
 

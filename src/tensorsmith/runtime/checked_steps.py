@@ -17,7 +17,8 @@ from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.control_steps import joined
-from tensorsmith.runtime.steps import LIBRARY_KERNELS, LONG_WORK, KernelStep, OutOfBounds, Request, Step
+from tensorsmith.runtime.requests import LONG_WORK, KernelStep, Request, Step
+from tensorsmith.runtime.steps import LIBRARY_KERNELS, OutOfBounds
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
 

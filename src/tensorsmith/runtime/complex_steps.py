@@ -16,7 +16,7 @@ import numpy as np
 from tensorsmith.ir.graph import Node, Primitive, base_of
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, of_numbers
-from tensorsmith.runtime.steps import PythonStep, Request, Step, array_at
+from tensorsmith.runtime.requests import PythonStep, Request, Step, array_at
 from tensorsmith.targets.reference.primitives import PRIMITIVES
 from tensorsmith.targets.reference.representation import rounded, scalar, widen
 

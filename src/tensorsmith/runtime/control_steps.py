@@ -17,7 +17,7 @@ from tensorsmith.ir.graph import Graph, Node, Primitive, base_of, copy_into, tou
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.runtime.arena import ALIGN
-from tensorsmith.runtime.steps import PythonStep, Request, array_at
+from tensorsmith.runtime.requests import PythonStep, Request, array_at
 
 Run = Callable[[Sequence[int], Sequence[int]], None]  # of addresses of inputs and of outputs
 

@@ -34,8 +34,7 @@ from tensorsmith.runtime.checked_steps import in_safe_order, index_check, separa
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.control_steps import control_steps
 from tensorsmith.runtime.kept import ALIGN, Compared, Maker, Prepared
-from tensorsmith.runtime.steps import (
-    ANCHOR_STEPS,
+from tensorsmith.runtime.requests import (
     LONG_WORK,
     KernelStep,
     PythonStep,
@@ -46,6 +45,7 @@ from tensorsmith.runtime.steps import (
     fused_step,
     kernel_request,
 )
+from tensorsmith.runtime.steps import ANCHOR_STEPS
 from tensorsmith.targets.cpu import launch as launching
 from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
@@ -575,4 +575,3 @@ def _with_copy(graph: Graph, node: Node, last: bool = False) -> Graph:
             mapping[old] = build.permute(lying, TO_FIRST) if last else lying
     copied.outputs = tuple(mapping[node] for node in graph.outputs)
     return copied
-

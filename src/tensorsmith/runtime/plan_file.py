@@ -21,7 +21,8 @@ from tensorsmith.core.dtypes import BY_NAME
 from tensorsmith.core.views import Strided
 from tensorsmith.runtime.kept import Compared, Maker, Prepared
 from tensorsmith.runtime.plan import MemoryReport, Output, Plan, link
-from tensorsmith.runtime.steps import KernelStep, NoError, OutOfBounds
+from tensorsmith.runtime.requests import KernelStep, NoError
+from tensorsmith.runtime.steps import OutOfBounds
 from tensorsmith.targets.cpu.compiler import image_of_functions, is_function
 from tensorsmith.targets.cpu.image import ALIGN, Image, load
 from tensorsmith.targets.cpu.pool import native_pool

@@ -6,405 +6,38 @@ step's scratch space), with how much scratch.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tensorsmith.core import views
 from tensorsmith.core.dtypes import DType
-from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
-from tensorsmith.ir.convolution import lies_last
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ir.recurrent import states_of
-from tensorsmith.kernels.assemble import Kernel, Read, assemble, assemble_copy, assemble_epilogue, assemble_fill
-from tensorsmith.kernels.epilogue import EXTRAS
-from tensorsmith.kernels.errors import FIRST_POINT, ZERO_DIVISION
+from tensorsmith.kernels.assemble import assemble_copy, assemble_fill
+from tensorsmith.kernels.errors import FIRST_POINT
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
 from tensorsmith.kernels.spec_order import RankSpec, SearchSpec
 from tensorsmith.kernels.spec_scan import ScanSpec
-from tensorsmith.passes.convolutions import is_depthwise, is_weight_gradient
-from tensorsmith.passes.epilogues import results_place
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
-from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cpu.pool import get_num_threads
+from tensorsmith.runtime.convolution_steps import conv_steps, conv_weight, max_pool, winograd_weight
+from tensorsmith.runtime.product_steps import matmul_steps, packed_right
+from tensorsmith.runtime.requests import (
+    LONG_WORK,
+    KernelStep,
+    NoError,
+    PythonStep,
+    Request,
+    Step,
+    array_at,
+    kernel_request,
+)
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
-
-LONG_WORK = 1 << 18  # bytes moved from which other Python threads may run meanwhile
-
-
-@dataclass
-class KernelStep:
-    """A native launch: recipe, and for each launch word (word number, byte offset)."""
-
-    name: str
-    recipe: Recipe
-    sources: list[tuple[int, int]]
-    bytes_moved: int
-    flops: int
-    error: Callable[[int, Sequence[int]], Exception]  # from the error code and the launch's addresses
-    kernel: Any = None
-
-    def describe(self) -> str:
-        spec = getattr(self.kernel, "spec", None)
-        return f"{self.name}: {self.recipe.chunks} chunks, {self.bytes_moved} bytes, {self.flops} flops" + (
-            "\n" + str(spec) if spec is not None else ""
-        )
-
-
-@dataclass
-class PythonStep:
-    """A library call on arrays over the buffers."""
-
-    name: str
-    sources: list[tuple[int, int]]
-    call: Callable[[Sequence[Any]], None]
-    bytes_moved: int = 0
-    flops: int = 0
-
-    def run(self, words: Sequence[int | float]) -> None:
-        self.call([words[w] + o for w, o in self.sources])
-
-    def describe(self) -> str:
-        return f"{self.name}: library call"
-
-
-Step = KernelStep | PythonStep
-
-
-@dataclass
-class Request:
-    """A step before its buffers have addresses."""
-
-    words: list[tuple[Node | None, int]]  # buffer and byte offset
-    step: Callable[[list[tuple[int, int]]], Step]
-    scratch_bytes: int = 0
-    kernel: Any = None  # the assembled Kernel of a fused step
-    untouched: int = 0  # bytes at the end of the scratch space that are for more workers than there are
-
-
-@dataclass(frozen=True)
-class NoError:
-    """The exception for kernels that report only an integer division by zero. Files of plans hold it by its fields."""
-
-    name: str
-
-    def __call__(self, code: int, addresses: Sequence[int]) -> Exception:
-        if code == ZERO_DIVISION:
-            return RuntimeError(f"ZeroDivisionError: {self.name}: integer division or modulo by zero")
-        return RuntimeError(f"{self.name}: kernel error {code}")
-
-
-def kernel_request(kernel: Kernel) -> Request:
-    """A lowered KernelSpec as a step."""
-    from tensorsmith.targets.cpu.lower import lower  # the code generator loads when the first kernel is asked for
-
-    lowered = lower(kernel.spec)
-    spec = kernel.spec
-    words: list[tuple[Node | None, int]] = [(r.node, r.offset * r.node.dtype.itemsize) for r in kernel.reads]
-    words += [(node, offset * node.dtype.itemsize) for node, offset in kernel.writes]
-    words += [(node, 0) for node in kernel.params]
-    if lowered.workspace_bytes:
-        words.append((None, 0))
-    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
-    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(
-            spec.name, recipe, sources, lowered.bytes_moved, lowered.flops, NoError(spec.name), lowered
-        )
-
-    return Request(words, step, lowered.workspace_bytes, kernel)
-
-
-def fused_step(fusion: Fusion, group: Group) -> Request:
-    """The step of a fused kernel."""
-    return kernel_request(assemble(fusion, group))
-
-
-def _matmul(fusion: Fusion, group: Group) -> list[Request]:
-    anchor = group.anchor
-    assert anchor is not None
-    root = group.roots[0]
-    located = [fusion.locate(operand) for operand in anchor.inputs]
-    *batch_shape, M, K = anchor.inputs[0].shape
-    N = anchor.inputs[1].shape[-1]
-    batch = int(np.prod(batch_shape, dtype=np.int64)) if batch_shape else 1
-    flat = []
-    for operand, (_, seen) in zip(anchor.inputs, located):
-        joined = views.reshape(seen, (batch, *seen.shape[-2:]))
-        if joined is None:
-            raise NeedsBuffer(operand)
-        flat.append(joined)
-    a, b = flat
-    packed = anchor.attrs.get("packed", False)
-    if not (b.strides[1] == 1 or b.strides[2] == 1 or K == 1 or N == 1):
-        raise NeedsBuffer(anchor.inputs[1])
-    if root.dtype.itemsize < 4 and root.dtype.kind == "f" and not (a.strides[1] == 1 or a.strides[2] == 1):
-        raise NeedsBuffer(anchor.inputs[0])
-    results = results_place(fusion, anchor, root) if group.absorbed else fusion.place(root)
-    c = None if results is None else views.reshape(results, (batch, M, N))
-    if c is None or (c.strides[2] != 1 and N > 1):
-        raise NeedsBuffer(root)  # written contiguously, and copied from there
-    names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
-    from tensorsmith.targets.cpu.gemm import plan_matmul
-
-    body, beside = assemble_epilogue(fusion, group) if group.absorbed else (None, [])
-    kernel = plan_matmul(
-        anchor.dtype, batch, M, N, K, a.strides, b.strides, c.strides, epilogue=body or "_".join(names) or None,
-        packed=packed,
-    )
-    size = anchor.dtype.itemsize
-    where: dict[str, tuple[Node | None, int]] = {
-        "A": (located[0][0], a.offset * size),
-        "B": (located[1][0], b.offset * size),
-        "C": (root, c.offset * size),
-        "workspace": (None, 0),
-    }
-    if group.bias is not None:
-        node, seen = fusion.locate(group.bias)
-        where["bias"] = (node, seen.offset * size)
-    if body is not None:
-        where |= extra_words(where["C"], beside)
-        names.append(absorbed_name(group))
-    words = [where[name] for name in kernel.launch_order]
-    bytes_moved = size * (batch * (M * K + K * N + M * N) + sum(read.node.numel for read in beside))
-    long = kernel.flops > 1 << 22
-    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL if long else 0)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(
-            "_".join(["matmul", *names]), recipe, sources, bytes_moved, kernel.flops, NoError("matmul"), kernel
-        )
-
-    return [Request(words, step, kernel.workspace_bytes)]
-
-
-def extra_words(results: tuple[Node | None, int], beside: Sequence[Read]) -> dict[str, tuple[Node | None, int]]:
-    """The launch words of an epilogue's body: the results again, and the operands beside them."""
-    places = [(read.node, read.offset * read.node.dtype.itemsize) for read in beside]
-    return dict(zip(EXTRAS, [results, *places, *[results] * len(EXTRAS)]))
-
-
-def absorbed_name(group: Group) -> str:
-    """The last function that a product computes of its results."""
-    return str(group.roots[0].attrs["fn"].name.lower())
-
-
-def _packed_right(fusion: Fusion, group: Group) -> list[Request]:
-    """The right operand of products, in the panels that they read."""
-    from tensorsmith.targets.cpu.gemm import plan_packing
-
-    root = group.roots[0]
-    node, b = fusion.locate(root.inputs[0])
-    if 1 not in b.strides:
-        raise NeedsBuffer(root.inputs[0])
-    K, N = root.shape
-    kernel = plan_packing(root.dtype, K, N, b.strides)
-    size, name = root.dtype.itemsize, "packed_right"
-    where: dict[str, tuple[Node | None, int]] = {"B": (node, b.offset * size), "packed": (root, 0)}
-    words = [where[word] for word in kernel.launch_order]
-    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, 2 * size * root.numel, 0, NoError(name), kernel)
-
-    return [Request(words, step)]
-
-
-def buffer_bytes(node: Node, place: Strided) -> int:
-    """Memory of a value that lies as given, or as only a kernel knows."""
-    if node.op is Primitive.LIBRARY and node.attrs["name"] == "packed_right":
-        from tensorsmith.targets.cpu.gemm import packed_bytes
-
-        K, N = node.shape
-        return packed_bytes(node.dtype, K, N)
-    return views.extent(place) * node.dtype.itemsize
-
-
-def _conv(fusion: Fusion, group: Group) -> list[Request]:
-    """The direct convolution; what it does not take was written as a product (`passes/convolutions.py`)."""
-    anchor, root = group.anchor, group.roots[0]
-    assert anchor is not None
-    if lies_last(anchor):
-        return [_depthwise_last(fusion, group, anchor)]
-    from tensorsmith.targets.cpu.conv import plan_conv, problem
-    from tensorsmith.targets.cpu.depthwise_plan import plan_depthwise
-    from tensorsmith.targets.cpu.winograd_plan import plan_winograd
-
-    (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs)
-    y = fusion.place(root)
-    outputs = anchor.attrs.get("winograd")
-    if is_weight_gradient(anchor) and group.bias is None and group.activation is None:
-        return [_conv_dot(anchor, (x_node, x), (w_node, w), (root, y))]
-    if w.strides[1:] != contiguous_strides(w.shape)[1:]:
-        raise NeedsBuffer(anchor.inputs[1])
-    if outputs and x.strides[-1] != 1 and x.shape[-1] > 1:
-        raise NeedsBuffer(anchor.inputs[0])
-    if y.strides[-1] != 1 and y.shape[-1] > 1:
-        raise NeedsBuffer(root)  # written contiguously, and copied from there
-    names = [*(["bias"] if group.bias is not None else []), *(["relu"] if group.activation is Fn.RELU else [])]
-    size = anchor.dtype.itemsize
-    if outputs:
-        low = anchor.attrs["low"]
-        kernel = plan_winograd(anchor.dtype, outputs, x.shape, y.shape, low, x.strides, y.strides, "_".join(names) or None)
-        names.insert(0, f"winograd{outputs}")
-    else:
-        single = is_depthwise(anchor)
-        described = problem(
-            x.shape, w.shape, y.shape[2:], anchor.attrs, x.strides, w.strides[0], y.strides, size, not single
-        )
-        epilogue = "_".join(names) or None
-        if single:
-            across, along = (1, 1, *anchor.attrs["step"])[-2:]
-            kernel = plan_depthwise(anchor.dtype, described, epilogue, spread=(across, along))
-        else:
-            kernel = plan_conv(anchor.dtype, described, epilogue)
-        names[:0] = ["depthwise"] if single else []
-    where: dict[str, tuple[Node | None, int]] = {
-        "x": (x_node, x.offset * size), "w": (w_node, w.offset * size), "y": (root, y.offset * size), "workspace": (None, 0),
-    }  # fmt: skip
-    if group.bias is not None:
-        node, seen = fusion.locate(group.bias)
-        where["bias"] = (node, seen.offset * size)
-    words = [where[name] for name in kernel.launch_order]
-    bytes_moved = size * sum(node.numel for node in (*anchor.inputs, anchor))
-    flags = RELEASE_GIL if kernel.flops > 1 << 22 else 0
-    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, flags)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("_".join(["conv", *names]), recipe, sources, bytes_moved, kernel.flops, NoError("conv"), kernel)
-
-    untouched = kernel.workspace_bytes - kernel.touched(get_num_threads())
-    return [Request(words, step, kernel.workspace_bytes, untouched=untouched)]
-
-
-def _depthwise_last(fusion: Fusion, group: Group, anchor: Node) -> Request:
-    """A convolution of single channels that lie last, and what is computed of its results."""
-    from tensorsmith.targets.cpu.depthwise_last import Taps
-    from tensorsmith.targets.cpu.depthwise_last_plan import plan_depthwise_last
-
-    root, attrs, size = group.roots[0], anchor.attrs, anchor.dtype.itemsize
-    (x_node, x), (w_node, w) = (fusion.locate(operand) for operand in anchor.inputs)
-    y = results_place(fusion, anchor, root) if group.absorbed else fusion.place(root)
-    if x.strides[1] != 1 and x.shape[1] > 1:
-        raise NeedsBuffer(anchor.inputs[0], last=True)
-    if y is None or (y.strides[1] != 1 and y.shape[1] > 1):
-        raise NeedsBuffer(root)  # written with channels last, and copied from there
-    channels, _, across, along = w.shape
-    if w.strides != (1, *w.strides[1:2], along * channels, channels):
-        raise NeedsBuffer(anchor.inputs[1])
-    taps = Taps((across, along), attrs["stride"], attrs["dilation"])
-    body, beside = assemble_epilogue(fusion, group) if group.absorbed else ("", [])
-    kernel = plan_depthwise_last(anchor.dtype, x, y, channels, taps, attrs["low"], body)
-    where: dict[str, tuple[Node | None, int]] = {
-        "x": (x_node, x.offset * size), "w": (w_node, w.offset * size), "y": (root, y.offset * size),
-    }  # fmt: skip
-    name = "conv_depthwise"
-    if group.absorbed:
-        where |= extra_words(where["y"], beside)
-        name = f"{name}_{absorbed_name(group)}"
-    words = [where[each] for each in kernel.launch_order]
-    bytes_moved = size * sum(node.numel for node in (*anchor.inputs, anchor, *(read.node for read in beside)))
-    recipe = Recipe(
-        kernel.function_address, kernel.chunks, len(words), kernel.constants, RELEASE_GIL if kernel.flops > 1 << 22 else 0
-    )
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, bytes_moved, kernel.flops, NoError(name), kernel)
-
-    return Request(words, step)
-
-
-def _winograd_weight(fusion: Fusion, group: Group) -> list[Request]:
-    """The weights of a Winograd convolution."""
-    from tensorsmith.targets.cpu.winograd_plan import plan_weight
-
-    root = group.roots[0]
-    node, w = fusion.locate(root.inputs[0])
-    if root.attrs["kept"] and w.strides[1:] != contiguous_strides(w.shape)[1:]:
-        raise NeedsBuffer(root.inputs[0])
-    kernel = plan_weight(root.dtype, root.attrs["outputs"], w.shape, w.strides, root.attrs["kept"])
-    size = root.dtype.itemsize
-    words: list[tuple[Node | None, int]] = [(node, w.offset * size), (root, fusion.place(root).offset * size)]
-    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, 0)
-    bytes_moved = size * (root.inputs[0].numel + root.numel)
-    name = "winograd_weight"
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, bytes_moved, kernel.flops, NoError(name), kernel)
-
-    return [Request(words, step)]
-
-
-def _conv_weight(fusion: Fusion, group: Group) -> list[Request]:
-    """The weights of a convolution, contiguous."""
-    from tensorsmith.targets.cpu.conv_weight import plan_conv_weight
-
-    root = group.roots[0]
-    node, w = fusion.locate(root.inputs[0])
-    size, name = root.dtype.itemsize, "conv_weight"
-    kernel = plan_conv_weight(root.dtype, w.shape, w.strides)
-    words: list[tuple[Node | None, int]] = [(node, w.offset * size), (root, fusion.place(root).offset * size)]
-    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, 0)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(name, recipe, sources, 2 * size * root.numel, 0, NoError(name), kernel)
-
-    return [Request(words, step)]
-
-
-def _max_pool(fusion: Fusion, group: Group) -> list[Request]:
-    """Max pooling over the last two axes (`passes/pooling.py`)."""
-    from tensorsmith.targets.cpu.pooling import plan_max_pool
-
-    root = group.roots[0]
-    node, x = fusion.locate(root.inputs[0])
-    place = fusion.place(root)
-    if x.strides[-1] != 1 and x.shape[-1] > 1:
-        raise NeedsBuffer(root.inputs[0])
-    if place.strides[-1] != 1 and place.shape[-1] > 1:
-        raise NeedsBuffer(root)
-    *lead, _, _ = x.shape
-    outer, inner = (math.prod(lead[:-1]), lead[-1])
-    x4, y4 = (views.reshape(seen, (outer, inner, *seen.shape[-2:])) for seen in (x, place))
-    if x4 is None or y4 is None:
-        raise NeedsBuffer(root.inputs[0] if x4 is None else root)
-    kernel = plan_max_pool(root.dtype, x4.shape, y4.shape, root.attrs, x4.strides, y4.strides)
-    size = root.dtype.itemsize
-    words: list[tuple[Node | None, int]] = [(node, x.offset * size), (root, place.offset * size), (None, 0)]
-    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, 0)
-    bytes_moved = size * (root.inputs[0].numel + root.numel)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("max_pool", recipe, sources, bytes_moved, kernel.flops, NoError("max_pool"), kernel)
-
-    return [Request(words, step, kernel.workspace_bytes)]
-
-
-def _conv_dot(anchor: Node, *places: tuple[Node, Strided]) -> Request:
-    """A convolution whose kernels are larger than its results."""
-    from tensorsmith.targets.cpu.conv_planes_plan import plan_weight_gradient
-
-    x, w, y = (seen for _, seen in places)
-    size, lie = anchor.dtype.itemsize, (x.strides, w.strides, y.strides)
-    kernel = plan_weight_gradient(anchor.dtype, x.shape, w.shape, anchor.shape[2:], anchor.attrs, *lie)
-    words: list[tuple[Node | None, int]] = [(node, seen.offset * size) for node, seen in places]
-    words.append((None, 0))
-    bytes_moved = size * (anchor.inputs[0].numel + anchor.inputs[1].numel + anchor.numel)
-    flags = RELEASE_GIL if kernel.flops > 1 << 22 else 0
-    recipe = Recipe(kernel.function_address, kernel.chunks, len(words), kernel.constants, flags)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("conv_dot", recipe, sources, bytes_moved, kernel.flops, NoError("conv_dot"), kernel)
-
-    return Request(words, step, kernel.workspace_bytes)
 
 
 def _part(root_place: Strided, low: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> Strided:
@@ -438,17 +71,6 @@ def _concat(fusion: Fusion, group: Group) -> list[Request]:
             requests.append(kernel_request(assemble_copy(fusion, source, group, inner)))
         start += source.shape[axis]
     return requests
-
-
-def array_at(address: int, seen: Strided, dtype: Any) -> np.ndarray:
-    """A NumPy array over memory of ours (valid while the buffer lives)."""
-    itemsize = dtype.itemsize
-    if 0 in seen.shape:
-        return np.empty(seen.shape, dtype.numpy)
-    extent = 1 + sum((n - 1) * max(s, 0) for n, s in zip(seen.shape, seen.strides))
-    raw = (ctypes.c_char * (extent * itemsize)).from_address(address)
-    flat = np.frombuffer(raw, dtype=dtype.numpy)
-    return np.lib.stride_tricks.as_strided(flat, seen.shape, [s * itemsize for s in seen.strides])
 
 
 @dataclass(frozen=True)
@@ -595,9 +217,9 @@ def _search(fusion: Fusion, group: Group) -> list[Request]:
 
 
 LIBRARY_KERNELS: dict[str, Callable[[Fusion, Group], list[Request]]] = {
-    "argsort": _ranks, "searchsorted": _search, "conv_weight": _conv_weight, "winograd_weight": _winograd_weight,
-    "max_pool": _max_pool,
-    "packed_right": _packed_right,
+    "argsort": _ranks, "searchsorted": _search, "conv_weight": conv_weight, "winograd_weight": winograd_weight,
+    "max_pool": max_pool,
+    "packed_right": packed_right,
 }  # fmt: skip
 
 
@@ -663,9 +285,7 @@ def _attention(fusion: Fusion, group: Group) -> list[Request]:
     structure = AttentionStructure(anchor.dtype, anchor.attrs["causal"], kind, spread, backward, dropout > 0)
     sizes = AttentionSizes(outer, inner, length, anchor.inputs[1].shape[-2], width, values.shape[-1])
     lowered = plan_attention(structure, sizes, anchor.attrs["scale"], places, anchor.attrs["beside"], dropout)
-    words: list[tuple[Node | None, int]] = [
-        (node, seen.offset * node.dtype.itemsize) for node, seen in located.values()
-    ]
+    words: list[tuple[Node | None, int]] = [(node, seen.offset * node.dtype.itemsize) for node, seen in located.values()]
     words += [(anchor, fusion.place(anchor).offset * anchor.dtype.itemsize), (None, 0)]
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, RELEASE_GIL)
     name = anchor.op.value
@@ -694,9 +314,7 @@ def _recurrent(fusion: Fusion, group: Group) -> list[Request]:
             raise NeedsBuffer(operand)
     sizes = recurrent.LayerSizes(anchor.attrs["runs"], anchor.attrs["reverse"], located["w"][1].shape[1])
     lowered, table = recurrent.plan_recurrent(structure, sizes, {name: seen for name, (_, seen) in located.items()})
-    words: list[tuple[Node | None, int]] = [
-        (node, seen.offset * node.dtype.itemsize) for node, seen in located.values()
-    ]
+    words: list[tuple[Node | None, int]] = [(node, seen.offset * node.dtype.itemsize) for node, seen in located.values()]
     words += [(anchor, fusion.place(anchor).offset * anchor.dtype.itemsize), (None, 0)]
     recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, RELEASE_GIL)
     recipe.keep = table
@@ -709,8 +327,8 @@ def _recurrent(fusion: Fusion, group: Group) -> list[Request]:
 
 
 ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
-    Primitive.MATMUL: _matmul,
-    Primitive.CONV: _conv,
+    Primitive.MATMUL: matmul_steps,
+    Primitive.CONV: conv_steps,
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
     Primitive.LIBRARY: _library_or_kernel,

@@ -14,7 +14,7 @@ import numpy as np
 
 from tensorsmith.core.dtypes import bool_, complex_dtype, get_default_dtype, int64
 from tensorsmith.core.views import Strided
-from tensorsmith.runtime.steps import array_at
+from tensorsmith.runtime.requests import array_at
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor, refuse_value
 
