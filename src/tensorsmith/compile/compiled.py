@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 
 from tensorsmith.autograd.anomaly import PACKAGE
 from tensorsmith.compile.nest import Leaf, Nest, flatten, hashable
-from tensorsmith.compile.specialisation import Specialisation, differing, distance, has_gradient, specialise
+from tensorsmith.compile.specialisation import Specialisation, differing, distance, specialise
+from tensorsmith.compile.trace import has_gradient
 from tensorsmith.compile.tracer import ValueNeeded
 from tensorsmith.compile.written import written
 from tensorsmith.core.dtypes import get_default_dtype
