@@ -99,3 +99,20 @@ def test_as_a_decorator_of_methods_and_with_hints():
 
     assert Scaled().apply(ts.ones(2)).tolist() == [2.0, 2.0]
     assert ts.compile(len, disable=True) is len
+
+
+def test_lazy_modules_take_their_sizes_eagerly():
+    found = []
+    for wrap in (lambda model: model, ts.compile):
+        ts.manual_seed(3)
+        model = ts.nn.Sequential(ts.nn.Dropout(0.5), ts.nn.LazyLinear(3), ts.nn.LazyBatchNorm1d(), ts.nn.LazyLinear(2))
+        call = wrap(model)
+        found.append([call(ts.ones(4, 5)).tolist() for _ in range(3)] + [p.tolist() for p in model.parameters()])
+    assert found[0] == found[1]
+    model = ts.nn.LazyLinear(2)
+    step = ts.compile(lambda x: model(x).sum().backward())
+    step(ts.ones(3, 4))
+    assert model.weight.grad.tolist() == [[3.0] * 4] * 2
+    step(ts.ones(3, 4))
+    assert model.weight.grad.tolist() == [[6.0] * 4] * 2
+    assert len(step.plans) == 1

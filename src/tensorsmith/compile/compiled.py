@@ -24,7 +24,7 @@ from tensorsmith.autograd.anomaly import PACKAGE
 from tensorsmith.compile.nest import Leaf, Nest, flatten, hashable
 from tensorsmith.compile.specialisation import Specialisation, differing, distance, specialise
 from tensorsmith.compile.trace import has_gradient
-from tensorsmith.compile.tracer import ValueNeeded
+from tensorsmith.compile.tracer import Uninitialized, ValueNeeded
 from tensorsmith.compile.written import written
 from tensorsmith.core.dtypes import get_default_dtype
 from tensorsmith.passes import winograd
@@ -145,6 +145,8 @@ class Compiled:
                 self._announce(key, tensors)
                 try:
                     specialisation = self._specialised(tensors, nest, count)
+                except Uninitialized:  # lazy modules take their sizes, and draw their weights, as ever
+                    return self.function(*args, **kwargs)
                 except ValueNeeded as problem:
                     if not self.options.allow_breaks:
                         raise

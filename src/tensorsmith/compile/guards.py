@@ -1,6 +1,6 @@
 """Guards: what a trace found in its surroundings, and whether all of it still is as it was.
 
-Tensors and arguments have guards of their own (`specialisation.py`, `written.py`). Here are the Python values that end up as constants of
+Tensors and arguments have guards of their own (`specialisation.py`). Here are the Python values that end up as constants of
 the graph, and which tensor, module or function stands where. `reach.py` says where a function may look; what is found there
 is kept by `Guards`, compared at every call, and put back where a trace fails.
 

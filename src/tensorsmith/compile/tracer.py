@@ -56,6 +56,10 @@ class ValueNeeded(TraceError):
     line: str = ""
 
 
+class Uninitialized(TraceError):
+    """A lazy module is called that has no sizes yet: its first call is made eagerly."""
+
+
 class TracedStorage(Storage):
     """A storage without memory: its address only serves to tell offsets."""
 
@@ -319,6 +323,12 @@ class Tracer:
         """A custom `autograd.Function` is traced like anything else."""
         self.stops = True
         return NotImplemented
+
+    def note_uninitialized(self, module: Any) -> None:
+        """A lazy module is called for the first time."""
+        raise Uninitialized(
+            f"compile: {type(module).__name__} has no sizes before its first call, at {user_line()}; call it once eagerly"
+        )
 
     def note_module(self, module: Any) -> None:
         """A module is called: what is traced holds for its mode and what it holds now."""

@@ -309,6 +309,11 @@ class LevelStack:
         if self.before is not None:
             self.before.note_optimizer(optimizer)
 
+    def note_uninitialized(self, module: Any) -> None:
+        """A lazy module takes its sizes as ever; a compiled function around the transform is told."""
+        if self.before is not None:
+            self.before.note_uninitialized(module)
+
     def note_module(self, module: Any) -> None:
         """A module is called."""
         if self.before is not None:

@@ -12,6 +12,7 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.nn.linear import Linear
 from tensorsmith.nn.module import Module
 from tensorsmith.nn.uninitialized import UninitializedParameter, UninitializedTensor, is_lazy
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -37,6 +38,8 @@ class LazyModuleMixin:
         return any(is_lazy(member) for _, member in self._own_members())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if modes.tracer is not None and self.has_uninitialized_params():
+            modes.tracer.note_uninitialized(self)
         self.initialize_parameters(*args, **kwargs)
         if self.has_uninitialized_params():
             raise RuntimeError(f"module {type(self).__name__} has not been fully initialized")
