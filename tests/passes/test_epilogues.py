@@ -33,6 +33,7 @@ ABSORBED = {
     "a vector": (lambda x, w, b, r: (w @ x[0]).exp() + b, ["matmul_add"]),
     "not what another reads too": (lambda x, w, b, r: (y := x @ w.T).exp() * y.sum(), ["matmul", "sum", "mul"]),
     "not an operand seen another way": (lambda x, w, b, r: (w @ x.T).exp() + r.T, ["matmul_exp", "add"]),
+    "not results that would be written down the columns": (lambda x, w, b, r: (w @ x.T).T + r, ["matmul", "add"]),
     "not an operand that is computed": (lambda x, w, b, r: x @ w.T + r.exp(), ["matmul", "add"]),
 }  # fmt: skip
 

@@ -59,7 +59,7 @@ def kind_of(seen: Strided, place: Strided, columns: int) -> str | None:
 
 
 def results_place(fusion: Fusion, product: Node, root: Node) -> Strided | None:
-    """Where a product writes its results for `root` to lie where it does; None where strides cannot say."""
+    """Where a product writes its results for `root` to lie where it does; None where strides cannot say, or it cannot."""
     chain: list[Node] = []
     for node in _views_above(fusion, product):
         chain.append(node)
@@ -72,6 +72,11 @@ def results_place(fusion: Fusion, product: Node, root: Node) -> Strided | None:
             axes = view.attrs["axes"]
             place = views.permute(place, [axes.index(i) for i in range(len(axes))])
         if place is None:
+            return None
+    if product.op is Primitive.MATMUL and place is not None:  # which stores rows side by side
+        rows, columns = product.shape[-2:]
+        flat = views.reshape(place, (math.prod(product.shape[:-2]), rows, columns))
+        if flat is None or (flat.strides[2] != 1 and columns > 1):
             return None
     return place
 

@@ -462,12 +462,13 @@ def _plan(
     graph = split_products(lower_convolutions(lower_pooling(graph, apart), lasting, stamped))
     graph = pack_products(graph if "fusion" in left_out else reshape_before_bias(graph), stamped)
     graph = separate_updates(prepare_reductions(graph), updates)
-    while True:
+    for _ in range(2 * len(graph.nodes) + 2):
         rest, parts, origin = split_lasting(graph, stamped)
         try:
             return _with_prepared(rest, parts, inputs, outputs, updates, left_out)
         except NeedsBuffer as need:  # a step cannot read an operand as it lies
             graph = _with_copy(graph, origin.get(need.node, need.node), need.last)
+    raise AssertionError(f"planning does not end: a step asks for ever another copy in\n{graph}")
 
 
 def _built(
