@@ -177,7 +177,10 @@ def plan_matmul(
         return _plan_rows(pieces, p, "dot", operands, has_bias, function, accumulate)
     batches = p.batch if p.b_batch and p.M <= _STREAM_BATCHED_ROWS else 1
     large = batches * p.K * p.N * pieces.storage_size >= _STREAM_BYTES
-    if p.M <= gemm_stream.MAX_ROWS[pieces.machine.name] and p.b_column == 1 and large and not pieces.converts:
+    # Where masks are dear, the blocks pack a last panel that is not whole: for few rows that costs more than the product.
+    ragged = not pieces.cheap_masks and p.N % pieces.lanes != 0
+    streams = p.b_column == 1 and (large or ragged) and not pieces.converts
+    if streams and p.M <= gemm_stream.MAX_ROWS[pieces.machine.name]:
         return _plan_rows(pieces, p, "stream", operands, has_bias, function, accumulate)
     return _plan_blocks(pieces, p, operands, has_bias, function, accumulate)
 
