@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tensorsmith.eager.operator import Program
-from tensorsmith.eager.record import OperatorNode, note_user_line, save, saved_table
+from tensorsmith.eager.record import OperatorNode, attach, saved_table
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of
 from tensorsmith.ir.vjp import Saved
 from tensorsmith.tensor.modes import modes
@@ -115,11 +115,4 @@ def record(
     node = CompiledNode(lean, needs, lean.backward(needs, differentiable), table, operands)
     node.lean, node.plain, node.differentiable = lean, plain, differentiable
     node.output_count = len(differentiable)
-    for number, tensor in enumerate(results[: len(differentiable)]):
-        if differentiable[number]:
-            tensor.layout = tensor.layout.with_tracking(True)
-            tensor.node = node
-            tensor.output_number = number
-    save(node, table, operands, results)
-    if modes.anomaly:
-        note_user_line(node)
+    attach(node, table, differentiable, operands, results)

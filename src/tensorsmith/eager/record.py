@@ -160,17 +160,29 @@ def recorder(
             return result
         results = result if result.__class__ is tuple else (result,)
         node = OperatorNode(program, needs, backward, table, operands)
-        for number, tensor in enumerate(results):
-            if differentiable[number]:
-                tensor.layout = tensor.layout.with_tracking(True)
-                tensor.node = node
-                tensor.output_number = number
-        save(node, table, operands, results)
-        if modes.anomaly:
-            note_user_line(node)
+        attach(node, table, differentiable, operands, results)
         return result
 
     return record
+
+
+def attach(
+    node: OperatorNode, table: Sequence[Saved], differentiable: Sequence[bool], operands: Sequence[Any],
+    results: Sequence[Tensor],
+) -> None:  # fmt: skip
+    """Make `node` what the differentiable results come from, with what its backward needs.
+
+    differentiable: which of the results have a gradient; those after them are only saved
+    """
+    for number, flag in enumerate(differentiable):
+        if flag:
+            tensor = results[number]
+            tensor.layout = tensor.layout.with_tracking(True)
+            tensor.node = node
+            tensor.output_number = number
+    save(node, table, operands, results)
+    if modes.anomaly:
+        note_user_line(node)
 
 
 def save(node: OperatorNode, table: Sequence[Saved], operands: Sequence[Any], results: Sequence[Tensor]) -> None:

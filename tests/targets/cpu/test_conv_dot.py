@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,24 @@ from test_conv import ISAS, _machine, _strides, execute, normal, reference  # no
 
 
 def check(x: np.ndarray, g: np.ndarray, attrs: dict[str, Any], isa: str, reverse: bool = False) -> np.ndarray:
-    """x (C / groups, groups N, *S), g (O, N, *P): the convolution of them, with nothing around it written."""
+    """The kernel on slabs of rows, for any problem."""
+
+    def plan(dtype: Any, *given: Any) -> Any:
+        *problem, y, machine = given
+        x_shape, g_shape, taps, attributes, x_strides, g_strides = problem
+        described, others = dot_problem(x_shape, g_shape, taps, attributes, x_strides, g_strides)
+        return plan_dot(dtype, described, others, y, taps, machine)
+
+    return check_plan(plan, x, g, attrs, isa, reverse)
+
+
+def check_plan(
+    plan: Callable[..., Any], x: np.ndarray, g: np.ndarray, attrs: dict[str, Any], isa: str, reverse: bool
+) -> np.ndarray:
+    """x (C / groups, groups N, *S), g (O, N, *P): the convolution of them, with nothing around it written.
+
+    plan(dtype, shapes of x and g, taps, attributes, strides of x, g and y, machine): the kernel
+    """
     rank = x.ndim - 2
     attrs = {"stride": (1,) * rank, "low": (0,) * rank, "dilation": (1,) * rank, "groups": 1, **attrs}
     attrs = {"high": attrs["low"], "step": (1,) * rank, **attrs}
@@ -28,8 +46,8 @@ def check(x: np.ndarray, g: np.ndarray, attrs: dict[str, Any], isa: str, reverse
     y = outer[1:-1, 1:-1].swapaxes(0, 1)  # as the weight itself lies
     y[:] = np.nan
     taps = expected.shape[2:]
-    described, others = dot_problem(x.shape, g.shape, taps, attrs, _strides(x), _strides(g))
-    kernel = plan_dot(dtypes.BY_NUMPY[x.dtype], described, others, _strides(y), taps, _machine(isa))
+    given = (x.shape, g.shape, taps, attrs, _strides(x), _strides(g), _strides(y))
+    kernel = plan(dtypes.BY_NUMPY[x.dtype], *given, _machine(isa))
     execute(kernel, {"x": x, "w": g, "y": y}, reverse)
     result = y.copy()
     tolerance = 1e-12 if x.dtype == np.float64 else 2e-5

@@ -10,34 +10,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tensorsmith.core import dtypes
 from tensorsmith.targets.cpu.conv_planes_plan import plan_planes, takes_planes
 
 sys.path.append(str(Path(__file__).parent))
-from test_conv import ISAS, _machine, _strides, execute, normal, reference  # noqa: E402
+from test_conv import ISAS, _strides, normal  # noqa: E402
+from test_conv_dot import check_plan  # noqa: E402
 
 
 def check(x: np.ndarray, g: np.ndarray, attrs: dict[str, Any], isa: str, reverse: bool = False) -> np.ndarray:
-    """x (C / groups, groups N, *S), g (O, N, *P): the convolution of them, with nothing around it written."""
-    rank = x.ndim - 2
-    attrs = {"stride": (1,) * rank, "low": (0,) * rank, "dilation": (1,) * rank, "groups": 1, **attrs}
-    attrs = {"high": attrs["low"], "step": (1,) * rank, **attrs}
-    expected = reference(x, g, attrs)
-    outer = np.full([expected.shape[1] + 2, expected.shape[0] + 2, *expected.shape[2:]], 7, x.dtype)
-    y = outer[1:-1, 1:-1].swapaxes(0, 1)  # as the weight itself lies
-    y[:] = np.nan
-    taps = expected.shape[2:]
-    assert takes_planes(x.shape, g.shape, attrs, _strides(x), _strides(g))
-    given = (x.shape, g.shape, taps, attrs, _strides(x), _strides(g), _strides(y))
-    kernel = plan_planes(dtypes.BY_NUMPY[x.dtype], *given, _machine(isa))
-    execute(kernel, {"x": x, "w": g, "y": y}, reverse)
-    result = y.copy()
-    tolerance = 1e-12 if x.dtype == np.float64 else 2e-5
-    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * max(1.0, np.abs(expected).max(initial=0)))
-    y[:] = 7
-    assert (outer == 7).all(), "wrote outside the result"
-    assert kernel.flops == 2 * expected.size * int(np.prod(g.shape[1:]))
-    return result
+    """The kernel on whole planes, for a problem that it takes."""
+
+    def plan(dtype: Any, *given: Any) -> Any:
+        x_shape, g_shape, _, attributes, x_strides, g_strides, *_ = given
+        assert takes_planes(x_shape, g_shape, attributes, x_strides, g_strides)
+        return plan_planes(dtype, *given)
+
+    return check_plan(plan, x, g, attrs, isa, reverse)
 
 
 @st.composite

@@ -178,8 +178,7 @@ def plan_matmul(
     batches = p.batch if p.b_batch and p.M <= _STREAM_BATCHED_ROWS else 1
     large = batches * p.K * p.N * pieces.storage_size >= _STREAM_BYTES
     # Where masks are dear, the blocks pack a last panel that is not whole: for few rows that costs more than the product.
-    ragged = not pieces.cheap_masks and p.N % pieces.lanes != 0
-    streams = p.b_column == 1 and (large or ragged) and not pieces.converts
+    streams = p.b_column == 1 and (large or _ends_packed(pieces, p.N)) and not pieces.converts
     if streams and p.M <= gemm_stream.MAX_ROWS[pieces.machine.name]:
         return _plan_rows(pieces, p, "stream", operands, has_bias, function, accumulate)
     return _plan_blocks(pieces, p, operands, has_bias, function, accumulate)
@@ -265,6 +264,11 @@ def _up(a: int, b: int) -> int:
     return -(-a // b) * b
 
 
+def _ends_packed(pieces: Kernels, columns: int) -> bool:
+    """Whether the last panel is packed although B is read in place: it is not whole, and masks are dear."""
+    return not pieces.cheap_masks and columns % pieces.lanes != 0
+
+
 def _plan_blocks(
     pieces: Kernels, p: _Problem, operands: tuple[str, ...], has_bias: bool, function: str | Body, accumulate: bool,
     packed: bool = False,
@@ -276,8 +280,7 @@ def _plan_blocks(
     base, extra = divmod(M, tiles)
     transposed_b = p.b_column != 1
     pack_all = packed or transposed_b or pieces.converts or not _read_b_in_place(p, pieces)
-    ragged = not pieces.cheap_masks and N % pieces.lanes != 0
-    packs = pack_all or ragged
+    packs = pack_all or _ends_packed(pieces, N)
     transposed_a = p.a_row == 1 and p.a_k != 1
     # The matrix unit reads A where it lies, in whole steps of k; else half types are converted while they are packed.
     reads_left = pieces.tiles and p.a_k == 1 and K % (pieces.depth * pieces.lanes) == 0

@@ -24,7 +24,7 @@ over the tiles that read it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tensorsmith.ir.winograd import Form
 from tensorsmith.targets.cpu.build import Function, Value
@@ -231,30 +231,25 @@ def _product(
     big_tiles = f.sub(f.minimum(w["extra"], rows[1]), f.minimum(w["extra"], rows[0]))
     big = f.mul(big_tiles, f.add(w["base"], 1))  # channels in tiles of base + 1
     parts = ((big_tiles, "big", 0), (f.sub(f.sub(rows[1], rows[0]), big_tiles), "small", big))
-    with f.loop(0, end, panel, name="panel of tiles") as j:
-        columns = f.mul(j.index, size)
-        wide = f.compare("sgt", f.sub(end, j.index), vectors.lanes)
+
+    def multiply(columns: Value, address_of: Callable[[str], Value], more: str = "") -> None:
+        """Every point's product for the tiles from `columns` on, by the function of a part; more: its further arguments."""
         for count, which, first in parts:
             with f.if_(f.compare("sgt", count, 0)):
-                address = f.value(f"inttoptr i64 {f.select(wide, 'i64', w[which], w[f'{which}_narrow'])} to ptr")
+                address = f.value(f"inttoptr i64 {address_of(which)} to ptr")
                 weights = f.offset(u, f.mul(f.mul(first, w["channels"]), size))
                 target = f.offset(f.offset(m, columns), f.mul(first, w["m_row"]))
                 f.do(
                     f"call void {address}(ptr {weights}, ptr {f.offset(v, columns)}, ptr {target}, i64 {w['channels']}, "
-                    f"i64 {w['depth']}, i64 {count}, i64 {w['v_row']}, i64 {w['m_row']})"
+                    f"i64 {w['depth']}, i64 {count}, i64 {w['v_row']}, i64 {w['m_row']}{more})"
                 )
+
+    with f.loop(0, end, panel, name="panel of tiles") as j:
+        wide = f.compare("sgt", f.sub(end, j.index), vectors.lanes)
+        multiply(f.mul(j.index, size), lambda which: f.select(wide, "i64", w[which], w[f"{which}_narrow"]))
         f.note("M[point][o][tiles] = U[point] V[point]")
     with f.if_(f.compare("sgt", left, 0)):
-        columns = f.mul(end, size)
-        for count, which, first in parts:
-            with f.if_(f.compare("sgt", count, 0)):
-                address = f.value(f"inttoptr i64 {w[f'left_{which}']} to ptr")
-                weights = f.offset(u, f.mul(f.mul(first, w["channels"]), size))
-                target = f.offset(f.offset(m, columns), f.mul(first, w["m_row"]))
-                f.do(
-                    f"call void {address}(ptr {weights}, ptr {f.offset(v, columns)}, ptr {target}, i64 {w['channels']}, "
-                    f"i64 {w['depth']}, i64 {count}, i64 {w['v_row']}, i64 {w['m_row']}, i64 {left})"
-                )
+        multiply(f.mul(end, size), lambda which: w[f"left_{which}"], f", i64 {left}")
         f.note("the tiles left over")
 
 
