@@ -50,7 +50,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class ErrorWord:
-    """An argument: the address of the 64-bit word that a kernel writes an error code to; the host sees it when it next waits."""
+    """An argument: the address of the 64-bit word that a kernel writes an error code to; the host looks when it next waits."""
 
 
 @dataclass(frozen=True)
