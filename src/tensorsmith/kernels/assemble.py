@@ -266,7 +266,7 @@ class EpilogueAssembler(Assembler):
         super().__init__(fusion, Group([root], domain=root.shape))
         assert group.anchor is not None
         self.anchor = group.anchor
-        self.result = self.emit(Kind.LOAD, self.anchor.dtype, index=0)
+        self.result = self.cast(self.emit(Kind.LOAD, self.anchor.dtype, index=0), compute_dtype(self.anchor.dtype))
         self.operands.append(Operand(self.anchor.dtype, fusion.place(root).strides))
         self.reads.append(Read(self.anchor, 0))
 

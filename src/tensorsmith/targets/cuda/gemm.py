@@ -1,0 +1,62 @@
+"""Matrix products on CUDA: which kernel multiplies, and the launch.
+
+`lower_gemm` is arithmetic on shapes and strides; the texts depend on structure alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tensorsmith.kernels.spec_gemm import GemmSpec
+from tensorsmith.targets.cuda.gemm_naive import naive_launch
+from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, Launch, Lowered, TensorMap, Word
+
+_PRECISIONS = ("highest", "high", "medium")
+_precision = "highest"
+
+
+def float32_matmul_precision() -> str:
+    """How exactly float32 products are computed on CUDA: "highest" in float32, else operands are rounded to tf32."""
+    return _precision
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Choose it, for what is planned from then on. ValueError for anything but "highest", "high" and "medium"."""
+    global _precision
+    if precision not in _PRECISIONS:
+        raise ValueError(f"float32 products have the precisions {', '.join(_PRECISIONS)}, not {precision!r}")
+    _precision = precision
+
+
+def allows_tf32() -> bool:
+    """Whether float32 products may round their operands to 10 bits of mantissa."""
+    return _precision != "highest"
+
+
+def lower_gemm(spec: GemmSpec, properties: DeviceProperties) -> Lowered:
+    """The launches of a batch of products; words: A, B, C, then the operands beside the results.
+
+    Errors: NotImplementedError for a dtype without products (bool, complex).
+    """
+    words = 3 + len(spec.beside)
+    if spec.results == 0:
+        return Lowered("matmul", (), words)
+    exchanged = spec.c[3] != 1 and spec.c[2] == 1 and spec.M > 1
+    if exchanged:  # results lie side by side along columns: the transposed product stores rows
+        spec = spec.transposed()
+    launches: tuple[Launch, ...] = (naive_launch(spec),)
+    if exchanged:
+        launches = tuple(_with_operands_exchanged(launch) for launch in launches)
+    return Lowered("matmul", launches, words, (), spec.bytes_moved, spec.flops)
+
+
+def _with_operands_exchanged(launch: Launch) -> Launch:
+    """The launch with words 0 and 1 (A and B) in each other's place."""
+    other = {0: 1, 1: 0}
+
+    def exchanged(argument: Argument) -> Argument:
+        if isinstance(argument, Word | TensorMap):
+            return replace(argument, index=other.get(argument.index, argument.index))
+        return argument
+
+    return replace(launch, arguments=tuple(exchanged(argument) for argument in launch.arguments))
