@@ -41,9 +41,14 @@ __device__ __forceinline__ float widen_bfloat16(unsigned short bits) {
 }""",
     "narrow_bfloat16": """
 __device__ __forceinline__ unsigned short narrow_bfloat16(float value) {
+#if __CUDA_ARCH__ >= 800
     unsigned short bits;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
+#else
+    const unsigned int word = __float_as_uint(value);  // half to even; NaN has one pattern
+    return value != value ? 0x7fff : (word + 0x7fff + (word >> 16 & 1)) >> 16;
+#endif
 }""",
 }
 

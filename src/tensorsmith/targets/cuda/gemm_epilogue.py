@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType, compute_dtype
 from tensorsmith.kernels.epilogue import Body
 from tensorsmith.kernels.spec import Kind
