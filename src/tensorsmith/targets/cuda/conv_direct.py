@@ -1,0 +1,107 @@
+"""The direct convolution: one thread a result, any dtype, any strides, groups, dilations and zeros between elements."""
+
+from __future__ import annotations
+
+import math
+
+from tensorsmith.core.dtypes import DType, compute_dtype
+from tensorsmith.kernels.spec_conv import ConvSpec
+from tensorsmith.targets.cuda.device_functions import with_dependencies
+from tensorsmith.targets.cuda.epilogue import finished_function, memory_type
+from tensorsmith.targets.cuda.kernel import ErrorWord, Launch, Word
+from tensorsmith.targets.cuda.scalars import c_type, cast_expression
+from tensorsmith.targets.cuda.sizes import sizes_struct
+
+THREADS = 256
+MOST_BLOCKS = 1 << 20  # threads stride over the rest
+
+
+def direct_launch(spec: ConvSpec) -> Launch:
+    """The one launch of a direct convolution."""
+    rank = spec.rank
+    struct, sizes = sizes_struct(
+        {
+            "results": math.prod(spec.y), "inner": spec.w[1], "outer": spec.w[0] // spec.groups, "y": spec.y,
+            "kernel": spec.w[2:], "space": spec.x[2:], "x_strides": spec.x_strides, "w_strides": spec.w_strides,
+            "y_strides": spec.y_strides,
+            "stride": spec.stride, "low": spec.low, "dilation": spec.dilation, "step": spec.step,
+            **{f"other{k}": strides for k, strides in enumerate(spec.others, 1)},
+        }
+    )  # fmt: skip
+    element, others = memory_type(spec.dtype), len(spec.others)
+    parameters = [f"const {element}* __restrict__ x", f"const {element}* __restrict__ w", f"{element}* __restrict__ y"]
+    parameters += [f"const {element}* __restrict__ o{k}" for k in range(1, others + 1)]
+    last = spec.y_strides[1] == 1 and spec.y_strides[-1] != 1
+    order = ["n", *(f"p{a}" for a in range(rank)), "o"] if last else ["n", "o", *(f"p{a}" for a in range(rank))]
+    axes = ["n", "o", *(f"p{a}" for a in range(rank))]
+    lines = ["long long rest = i;"]
+    for name in reversed(order[1:]):
+        lines.append(f"const long long {name} = rest % s.y[{axes.index(name)}];")
+        lines.append(f"rest /= s.y[{axes.index(name)}];")
+    lines.append("const long long n = rest;")
+
+    def place(strides: str) -> str:
+        return " + ".join(f"{name} * s.{strides}[{axis}]" for axis, name in enumerate(axes))
+
+    loops, ends, at, of_w = [], 0, "", ""
+    for a in range(rank):
+        loops.append(f"for (long long k{a} = 0; k{a} < s.kernel[{a}]; k{a}++) {{")
+        loops.append(f"    long long c{a} = p{a} * s.stride[{a}] + k{a} * s.dilation[{a}] - s.low[{a}];")
+        if spec.step[a] != 1:
+            loops.append(f"    if (c{a} < 0 || c{a} % s.step[{a}]) continue;")
+            loops.append(f"    c{a} /= s.step[{a}];")
+        loops.append(f"    if (c{a} < 0 || c{a} >= s.space[{a}]) continue;")
+        at += f" + c{a} * s.x_strides[{a + 2}]"
+        of_w += f" + k{a} * s.w_strides[{a + 2}]"
+        ends += 1
+    given = [f"o{k}[{place(f'other{k}')}]" for k in range(1, others + 1)]
+    body = "\n        ".join(lines)
+    text = f"""
+{struct}
+
+{finished_function(spec.body, spec.dtype, others)}
+
+extern "C" __global__ void __launch_bounds__({THREADS}) conv_direct(
+    {", ".join(parameters)}, long long* error, const Sizes s) {{
+    for (long long i = blockIdx.x * (long long){THREADS} + threadIdx.x; i < s.results; i += gridDim.x * (long long){THREADS}) {{
+        {body}
+        const {element}* const image = x + n * s.x_strides[0] + o / s.outer * s.inner * s.x_strides[1];
+        const {element}* const kernel = w + o * s.w_strides[0];
+        {sum_type(spec.dtype)} sum = 0;
+        {" ".join(loops)}
+            const {element}* const a = image{at};
+            const {element}* const b = kernel{of_w};
+            for (long long c = 0; c < s.inner; c++) {{
+                {multiply_add(spec.dtype, "a[c * s.x_strides[1]]", "b[c * s.w_strides[1]]")}
+            }}
+        {"}" * ends}
+        y[{place("y_strides")}] = finished({", ".join([of_sum(spec.dtype, "sum"), *given, "error"])});
+    }}
+}}
+"""
+    words = tuple(Word(i) for i in range(3 + others))
+    grid = (min(MOST_BLOCKS, -(-math.prod(spec.y) // THREADS)), 1, 1)
+    return Launch(with_dependencies(text) + "\n" + text, "conv_direct", grid, (THREADS, 1, 1), (*words, ErrorWord(), sizes))
+
+
+def sum_type(dtype: DType) -> str:
+    """The C++ type of sums: integers wrap, halves are summed in float."""
+    if dtype.kind in "iu":
+        return "unsigned long long" if dtype.itemsize == 8 else "unsigned int"
+    if dtype.kind != "f":
+        raise NotImplementedError(f"convolution of {dtype.name} has no CUDA kernel")
+    return c_type(compute_dtype(dtype))
+
+
+def of_sum(dtype: DType, total: str) -> str:
+    """A sum as a value of the compute dtype."""
+    return f"({c_type(dtype)}){total}" if dtype.kind in "iu" else total
+
+
+def multiply_add(dtype: DType, a: str, b: str, total: str = "sum") -> str:
+    """The statement that adds a product to a sum; a float is rounded once."""
+    if dtype.kind in "iu":
+        return f"{total} += ({sum_type(dtype)}){a} * ({sum_type(dtype)}){b};"
+    compute = compute_dtype(dtype)
+    a, b = cast_expression(dtype, compute, a), cast_expression(dtype, compute, b)
+    return f"{total} = {'fma' if compute.itemsize == 8 else '__fmaf_rn'}({a}, {b}, {total});"

@@ -1,0 +1,92 @@
+"""Convolutions on CUDA: launches are arithmetic, texts compile, nothing needs a GPU."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tensorsmith.core.dtypes import bfloat16, float16, float32, float64, int8, int64
+from tensorsmith.core.layout import contiguous_strides
+from tensorsmith.ir.convolution import result_shape
+from tensorsmith.kernels.epilogue import COLUMN, Body
+from tensorsmith.kernels.spec import Instr, Kind
+from tensorsmith.kernels.spec_conv import ConvSpec, without_zeros
+from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.cuda.compile import compile_cubin
+from tensorsmith.targets.cuda.conv import lower_conv
+from tensorsmith.targets.cuda.kernel import DeviceProperties
+
+
+def channels_last(shape):
+    """Strides of (N, C, *S) with the channels innermost."""
+    order = [0, *range(2, len(shape)), 1]
+    inner = contiguous_strides([shape[axis] for axis in order])
+    return tuple(inner[order.index(axis)] for axis in range(len(shape)))
+
+
+def conv_spec(dtype, x, w, stride=1, low=0, high=None, dilation=1, step=1, groups=1, strides=contiguous_strides, **more):
+    """A spec of operands that all lie one way."""
+    rank = len(x) - 2
+    each = {"stride": stride, "low": low, "high": low if high is None else high, "dilation": dilation, "step": step}
+    attrs = {name: (value,) * rank if isinstance(value, int) else value for name, value in each.items()}
+    y = result_shape(x, w, {**attrs, "groups": groups})
+    del attrs["high"]
+    return ConvSpec(dtype, x, w, y, strides(x), strides(w), strides(y), groups=groups, **attrs, **more)
+
+
+def biased_relu(dtype):
+    """relu(sum + bias)."""
+    body = (
+        Instr(Kind.LOAD, dtype, index=0), Instr(Kind.LOAD, dtype, index=1), Instr(Kind.APPLY, dtype, (0, 1), fn=Fn.ADD),
+        Instr(Kind.APPLY, dtype, (2,), fn=Fn.RELU),
+    )  # fmt: skip
+    return Body(body, 3, (COLUMN,))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16, int8, int64], ids=lambda d: d.name)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_direct_text_compiles(dtype, rank, architecture):
+    spec = conv_spec(dtype, (2, 4) + (9,) * rank, (6, 2) + (3,) * rank, low=1, step=rank, groups=2)
+    for launch in lower_conv(spec, DeviceProperties(architecture)).launches:
+        assert compile_cubin(launch.source, launch.name, architecture)
+
+
+def test_body_is_in_the_text():
+    spec = conv_spec(float32, (2, 4, 9, 9), (6, 4, 3, 3), body=biased_relu(float32), others=((0, 1, 0, 0),))
+    lowered = lower_conv(spec, DeviceProperties())
+    assert lowered.words == 4
+    for launch in lowered.launches:
+        assert compile_cubin(launch.source, launch.name)
+
+
+def test_shape_changes_no_text():
+    small, large = (conv_spec(float32, (2, 4, n, n), (6, 4, 3, 3), low=1) for n in (9, 14))
+    texts = [[launch.source for launch in lower_conv(spec, DeviceProperties()).launches] for spec in (small, large)]
+    assert texts[0] == texts[1]
+
+
+def test_complex_is_refused_by_name():
+    from tensorsmith.core.dtypes import complex64
+
+    with pytest.raises(NotImplementedError, match="complex64"):
+        lower_conv(conv_spec(complex64, (1, 1, 3), (1, 1, 2)), DeviceProperties())
+
+
+@pytest.mark.parametrize("low, dilation, step, kernel", [(0, 1, 2, 3), (1, 2, 2, 3), (2, 1, 3, 2), (-1, 2, 4, 5), (1, 3, 3, 1)])
+def test_parts_without_zeros_are_the_convolution(low, dilation, step, kernel):
+    """Every result is in one part, and its taps there are those that meet an element."""
+    spec = conv_spec(float32, (1, 1, 7), (1, 1, kernel), low=low, high=3, dilation=dilation, step=step)
+    x, w = np.arange(1.0, 8.0), np.arange(1.0, kernel + 1)
+    written = np.zeros(spec.y[2], int)
+    for part, of_w, of_y in without_zeros(spec):
+        assert part.step == (1,)
+        for p in range(part.y[2]):
+            at = of_y + p * part.y_strides[2]
+            written[at] += 1
+            places = [(p + k * part.dilation[0] - part.low[0], of_w + k * part.w_strides[2]) for k in range(part.w[2])]
+            found = sum(x[i] * w[j] for i, j in places if 0 <= i < 7)
+            spread = [at + k * dilation - low for k in range(kernel)]
+            wanted = sum(x[i // step] * w[k] for k, i in enumerate(spread) if i % step == 0 and 0 <= i // step < 7)
+            assert math.isclose(found, wanted)
+    assert written.tolist() == [1] * spec.y[2]
