@@ -1,0 +1,19 @@
+"""Attention on the card: which kernels an attention, or its gradient, becomes."""
+
+from __future__ import annotations
+
+from tensorsmith.targets.cuda import attention_simt
+from tensorsmith.targets.cuda.attention_spec import AttentionSpec, check
+from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
+
+
+def lower_attention(spec: AttentionSpec, properties: DeviceProperties) -> Lowered:
+    """The launches of an attention, or of its gradient.
+
+    Words: the operands in the order of the spec, then the results. ValueError for a spec that does not fit together.
+    """
+    check(spec)
+    name = "attention_gradient" if spec.backward else "attention"
+    launches = attention_simt.launches(spec)
+    words = len(spec.operands) + 1
+    return Lowered(name, launches, words, bytes_moved=spec.bytes_moved, flops=spec.flops)

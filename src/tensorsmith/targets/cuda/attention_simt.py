@@ -1,0 +1,359 @@
+"""Attention and its gradient for every dtype, size and stride, on the ordinary units: tiles in shared memory.
+
+A block of 256 threads, 16 by 16, has TILE queries (or, for the gradients of keys and values, keys) of one batch and COLUMNS
+columns of the result; where there are more columns, blocks beside it compute the same scores for theirs. Thread (y, x) holds
+the scores of rows y, y + 16, ... and columns x, x + 16, ...
+
+    forward         for tiles of keys:     s = q k^T;  p = exp(s - m), m, l running;     out = out a + p v
+    backward_keys   for tiles of queries:  s = q k^T;  d = g v^T;  p, ds of both;  dv += p^T g;  dk += ds^T q
+    backward_queries  for tiles of keys:   s = q k^T;  d = g v^T;  ds of both;     dq += ds k
+
+The gradient is two passes, so that every sum has one order and nothing is added atomically.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tensorsmith.core.dtypes import float32
+from tensorsmith.targets.cuda.attention_scores import batch_text, infinity, kept_text, score_text
+from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, parameter_types, struct_text
+from tensorsmith.targets.cuda.device_functions import with_dependencies
+from tensorsmith.targets.cuda.kernel import Argument, Launch, Word
+from tensorsmith.targets.cuda.scalars import c_type, narrow, widen
+
+THREADS = 256
+_MOST_BLOCKS = 1 << 20  # a block takes several units beyond
+
+# Both read a tile of rows of two matrices into shared memory, a slice of DEPTH columns (or rows) at a time.
+_PRODUCTS = """
+// s = a b^T for TILE rows of either; rows beyond those that are left count as zeros.
+__device__ __forceinline__ void rows_by_rows(
+    Real (&s)[ROWS][ROWS], const Stored* a, long long a_row, long long a_column, long long a_left,
+    const Stored* b, long long b_row, long long b_column, long long b_left, long long depth, Real* left, Real* right
+) {
+    const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        #pragma unroll
+        for (int j = 0; j < ROWS; j++) s[i][j] = 0;
+    }
+    for (long long first = 0; first < depth; first += DEPTH) {
+        __syncthreads();
+        for (int at = threadIdx.x; at < TILE * DEPTH; at += THREADS) {
+            const int row = at / DEPTH, column = at % DEPTH;
+            const bool within = first + column < depth;
+            left[row * (DEPTH + 1) + column] =
+                within && row < a_left ? real(a[row * a_row + (first + column) * a_column]) : (Real)0;
+            right[row * (DEPTH + 1) + column] =
+                within && row < b_left ? real(b[row * b_row + (first + column) * b_column]) : (Real)0;
+        }
+        __syncthreads();
+        #pragma unroll 4
+        for (int k = 0; k < DEPTH; k++) {
+            Real u[ROWS], w[ROWS];
+            #pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                u[i] = left[(y + 16 * i) * (DEPTH + 1) + k];
+                w[i] = right[(x + 16 * i) * (DEPTH + 1) + k];
+            }
+            #pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                #pragma unroll
+                for (int j = 0; j < ROWS; j++) s[i][j] = fused(u[i], w[j], s[i][j]);
+            }
+        }
+    }
+}
+
+// sum += p b for p in shared memory, p(r, c) at p[r * p_row + c * p_column], and COLUMNS columns of b from `begin` on.
+__device__ __forceinline__ void add_product(
+    Real (&sum)[ROWS][WIDE], const Real* p, int p_row, int p_column, const Stored* b, long long b_row, long long b_column,
+    long long b_left, long long begin, long long columns, Real* room
+) {
+    const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+    for (int first = 0; first < TILE; first += SLICE) {
+        __syncthreads();
+        for (int at = threadIdx.x; at < SLICE * COLUMNS; at += THREADS) {
+            const int row = at / COLUMNS, column = at % COLUMNS;
+            const bool within = first + row < b_left && begin + column < columns;
+            room[at] = within ? real(b[(first + row) * b_row + (begin + column) * b_column]) : (Real)0;
+        }
+        __syncthreads();
+        #pragma unroll 4
+        for (int k = 0; k < SLICE; k++) {
+            Real u[ROWS];
+            #pragma unroll
+            for (int i = 0; i < ROWS; i++) u[i] = p[(y + 16 * i) * p_row + (first + k) * p_column];
+            #pragma unroll
+            for (int j = 0; j < WIDE; j++) {
+                const Real w = room[k * COLUMNS + x + 16 * j];
+                #pragma unroll
+                for (int i = 0; i < ROWS; i++) sum[i][j] = fused(u[i], w, sum[i][j]);
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ void clear(Real (&sum)[ROWS][WIDE]) {
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        #pragma unroll
+        for (int j = 0; j < WIDE; j++) sum[i][j] = 0;
+    }
+}
+
+// The matrix of a result, from its first row; rows beyond `left` and columns beyond `columns` are not written.
+__device__ __forceinline__ void store(
+    const Real (&sum)[ROWS][WIDE], Result* to, long long row_stride, long long left, long long begin, long long columns
+) {
+    const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        #pragma unroll
+        for (int j = 0; j < WIDE; j++) {
+            const long long column = begin + x + 16 * j;
+            if (y + 16 * i < left && column < columns) to[(y + 16 * i) * row_stride + column] = rounded(sum[i][j]);
+        }
+    }
+}
+"""
+
+_FORWARD = """
+    const long long row0 = tile * TILE, rows_left = sizes.L - row0;
+    const Stored* q_rows = q_batch + row0 * sizes.q_row;
+    Real sum[ROWS][WIDE], largest[ROWS], total[ROWS];
+    clear(sum);
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        largest[i] = -INFINITE;
+        total[i] = 0;
+    }
+    const long long seen = @seen@;
+    for (long long key0 = 0; key0 < seen; key0 += TILE) {
+        const long long keys_left = sizes.S - key0;
+        Real s[ROWS][ROWS];
+        rows_by_rows(s, q_rows, sizes.q_row, sizes.q_column, rows_left, k_batch + key0 * sizes.k_row, sizes.k_row,
+                     sizes.k_column, keys_left, sizes.E, left, right);
+        #pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const long long query = row0 + y + 16 * i;
+            Real most = largest[i], part = 0;
+            #pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                const long long key = key0 + x + 16 * j;
+                @score@
+                most = s[i][j] > most ? s[i][j] : most;  // keeps a number where a score is NaN: that shows in the sum
+            }
+            #pragma unroll
+            for (int distance = 8; distance > 0; distance >>= 1) {
+                const Real other = shuffle<Real>(most, distance);
+                most = other > most ? other : most;
+            }
+            const Real base = most == -INFINITE ? (Real)0 : most;  // everything hidden so far
+            #pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                const long long key = key0 + x + 16 * j;
+                const Real weight = exponential(s[i][j] - base);
+                part += weight;
+                weights[(y + 16 * i) * (TILE + 1) + x + 16 * j] = @forward_weight@;
+            }
+            #pragma unroll
+            for (int distance = 8; distance > 0; distance >>= 1) part += shuffle<Real>(part, distance);
+            const Real factor = exponential(largest[i] - base);
+            total[i] = total[i] * factor + part;
+            largest[i] = most;
+            #pragma unroll
+            for (int j = 0; j < WIDE; j++) sum[i][j] *= factor;
+        }
+        add_product(sum, weights, TILE + 1, 1, v_batch + key0 * sizes.v_row, sizes.v_row, sizes.v_column, keys_left, begin,
+                    sizes.F, room);
+    }
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const bool hidden = total[i] == 0;
+        const Real inverse = hidden ? (Real)0 : 1 / total[i];
+        #pragma unroll
+        for (int j = 0; j < WIDE; j++) sum[i][j] *= inverse;
+        if (begin == 0 && x == 0 && y + 16 * i < rows_left) {
+            Real* lse = (Real*)(result + sizes.lse_start) + batch * sizes.L + row0;
+            lse[y + 16 * i] = hidden ? (Real)0 : largest[i] + logarithm(total[i]);
+        }
+    }
+    store(sum, @result0@ + row0 * sizes.result0_row, sizes.result0_row, rows_left, begin, sizes.F);
+"""
+
+# The scores and the products of g with the values, and from both p in `s` and ds in `d`.
+_AGAIN = """
+        rows_by_rows(s, q_batch + row0 * sizes.q_row, sizes.q_row, sizes.q_column, rows_left, k_batch + key0 * sizes.k_row,
+                     sizes.k_row, sizes.k_column, keys_left, sizes.E, left, right);
+        rows_by_rows(d, g_batch + row0 * sizes.g_row, sizes.g_row, sizes.g_column, rows_left, v_batch + key0 * sizes.v_row,
+                     sizes.v_row, sizes.v_column, keys_left, sizes.F, left, right);
+        #pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const long long query = row0 + y + 16 * i;
+            const bool there = y + 16 * i < rows_left;
+            const Real row_lse = there ? lse_batch[query * sizes.lse_row] : (Real)0;
+            const Real row_delta = there ? delta_batch[query * sizes.delta_row] : (Real)0;
+            #pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                const long long key = key0 + x + 16 * j;
+                @score@
+                const Real weight = exponential(s[i][j] - row_lse);
+                const Real z = @kept@;
+                s[i][j] = weight * z;
+                d[i][j] = there && x + 16 * j < keys_left ? weight * (z * d[i][j] - row_delta) * (Real)sizes.scale : (Real)0;
+            }
+        }
+"""
+
+_KEEP = """
+        __syncthreads();
+        #pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            #pragma unroll
+            for (int j = 0; j < ROWS; j++) weights[(y + 16 * i) * (TILE + 1) + x + 16 * j] = @kept_tile@[i][j];
+        }
+"""
+
+_BACKWARD_KEYS = (
+    """
+    const long long key0 = tile * TILE, keys_left = sizes.S - key0;
+    Real of_key[ROWS][WIDE], of_value[ROWS][WIDE];
+    clear(of_key);
+    clear(of_value);
+    for (long long row0 = @low@; row0 < sizes.L; row0 += TILE) {
+        const long long rows_left = sizes.L - row0;
+        Real s[ROWS][ROWS], d[ROWS][ROWS];
+"""
+    + _AGAIN
+    + _KEEP.replace("@kept_tile@", "s")
+    + """
+        add_product(of_value, weights, 1, TILE + 1, g_batch + row0 * sizes.g_row, sizes.g_row, sizes.g_column, rows_left, begin,
+                    sizes.F, room);
+"""
+    + _KEEP.replace("@kept_tile@", "d")
+    + """
+        add_product(of_key, weights, 1, TILE + 1, q_batch + row0 * sizes.q_row, sizes.q_row, sizes.q_column, rows_left, begin,
+                    sizes.E, room);
+    }
+    store(of_key, @result1@ + key0 * sizes.result1_row, sizes.result1_row, keys_left, begin, sizes.E);
+    store(of_value, @result2@ + key0 * sizes.result2_row, sizes.result2_row, keys_left, begin, sizes.F);
+"""
+)
+
+_BACKWARD_QUERIES = (
+    """
+    const long long row0 = tile * TILE, rows_left = sizes.L - row0;
+    Real of_query[ROWS][WIDE];
+    clear(of_query);
+    const long long seen = @seen@;
+    for (long long key0 = 0; key0 < seen; key0 += TILE) {
+        const long long keys_left = sizes.S - key0;
+        Real s[ROWS][ROWS], d[ROWS][ROWS];
+"""
+    + _AGAIN
+    + _KEEP.replace("@kept_tile@", "d")
+    + """
+        add_product(of_query, weights, TILE + 1, 1, k_batch + key0 * sizes.k_row, sizes.k_row, sizes.k_column, keys_left, begin,
+                    sizes.E, room);
+    }
+    store(of_query, @result0@ + row0 * sizes.result0_row, sizes.result0_row, rows_left, begin, sizes.E);
+"""
+)
+
+
+def launches(spec: AttentionSpec) -> tuple[Launch, ...]:
+    """The forward pass as one launch, the gradient as two."""
+    if not spec.backward:
+        return (_launch(spec, "attention", _FORWARD, spec.L, spec.F),)
+    return (
+        _launch(spec, "attention_backward_keys", _BACKWARD_KEYS, spec.S, max(spec.E, spec.F)),
+        _launch(spec, "attention_backward_queries", _BACKWARD_QUERIES, spec.L, spec.E),
+    )
+
+
+def _launch(spec: AttentionSpec, name: str, body: str, rows: int, columns: int) -> Launch:
+    tile = 64 if spec.accumulator is float32 else 32
+    wide = 2 * tile if columns > tile else tile
+    tiles, chunks = math.ceil(rows / tile), math.ceil(columns / wide)
+    units = spec.batch * tiles * chunks
+    fields = [*spec.sizes(), ("tiles", tiles), ("chunks", chunks), ("units", units)]
+    arguments: list[Argument] = [Word(number) for number in range(len(spec.operands) + 1)]
+    return Launch(
+        _source(spec, name, body, tile, wide),
+        name,
+        (min(units, _MOST_BLOCKS), 1, 1),
+        (THREADS, 1, 1),
+        (*arguments, constant(fields)),
+    )
+
+
+def _result(number: int) -> str:
+    """Where the matrix of a batch among the results starts."""
+    here = f"sizes.result{number}"
+    return f"((Result*)(result + {here}) + outer * {here}_outer + inner * {here}_inner)"
+
+
+def _source(spec: AttentionSpec, name: str, body: str, tile: int, wide: int) -> str:
+    real, stored = c_type(spec.accumulator), c_type(spec.dtype)
+    half, suffix = spec.dtype.is_half, "f" if real == "float" else ""
+    numbers = {
+        "THREADS": THREADS, "TILE": tile, "COLUMNS": wide, "DEPTH": tile // 2, "SLICE": tile * tile // wide, "ROWS": tile // 16,
+        "WIDE": wide // 16,
+    }  # fmt: skip
+    result = c_type(spec.result_dtype)
+    rounded = narrow(spec.result_dtype, "value") if spec.result_dtype.is_half else "value"
+    lines = [
+        *(f"constexpr int {constant_name} = {value};" for constant_name, value in numbers.items()),
+        f"typedef {real} Real;",
+        f"typedef {stored} Stored;",
+        f"typedef {result} Result;",
+        f"#define INFINITE {infinity(real)}",
+        f"__device__ __forceinline__ Real real(Stored value) {{ return {widen(spec.dtype, 'value') if half else 'value'}; }}",
+        f"__device__ __forceinline__ Result rounded(Real value) {{ return {rounded}; }}",
+        f"__device__ __forceinline__ Real fused(Real a, Real b, Real c) {{ return fma{suffix}(a, b, c); }}",
+        f"__device__ __forceinline__ Real exponential(Real x) {{ return exp{suffix}(x); }}",
+        f"__device__ __forceinline__ Real logarithm(Real x) {{ return log{suffix}(x); }}",
+    ]
+    matrices = ("q", "k", "v", "g") if spec.backward else ("q", "k", "v")
+    start = [
+        "const int x = threadIdx.x % 16, y = threadIdx.x / 16;",
+        "const long long begin = unit % sizes.chunks * COLUMNS, of_batch = unit / sizes.chunks;",
+        "const long long batch = of_batch / sizes.tiles, outer = batch / sizes.inner, inner = batch % sizes.inner;",
+        # Where causal, a tile further down sees more keys, and fewer queries see a tile of keys: the long ones begin.
+        f"const long long tile = {'of_batch % sizes.tiles' if 'keys' in name else 'sizes.tiles - 1 - of_batch % sizes.tiles'};",
+        *(f"const Stored* {m}_batch = {m} + outer * sizes.{m}_outer + inner * sizes.{m}_inner;" for m in matrices),
+        *(
+            f"const Real* {m}_batch = {m} + outer * sizes.{m}_outer + inner * sizes.{m}_inner;"
+            for m in (("lse", "delta") if spec.backward else ())
+        ),
+        batch_text(spec),
+    ]
+    kept = kept_text(spec, "query", "key", "Real") if spec.dropout else "(Real)1"
+    places = {
+        "@score@": score_text(spec, "s[i][j]", "query", "key", real, "query < sizes.L && key < sizes.S"),
+        "@kept@": kept,
+        "@forward_weight@": f"weight * {kept}" if spec.dropout else "weight",
+        "@seen@": "min(sizes.S, row0 + TILE)" if spec.causal else "sizes.S",
+        "@low@": "key0" if spec.causal else "0",
+        **{f"@result{n}@": _result(n) for n in range(3)},
+    }
+    for place, text in places.items():
+        body = body.replace(place, text)
+    fields = [*spec.sizes(), ("tiles", 0), ("chunks", 0), ("units", 0)]
+    kernel = "\n".join([
+        f'extern "C" __global__ void __launch_bounds__(THREADS) {name}(',
+        "    " + ", ".join([*parameter_types(spec), "const __grid_constant__ Sizes sizes"]),
+        ") {",
+        "__shared__ Real room[2 * TILE * (DEPTH + 1)], weights[TILE * (TILE + 1)];",
+        "Real* left = room;",
+        "Real* right = room + TILE * (DEPTH + 1);",
+        "for (long long unit = blockIdx.x; unit < sizes.units; unit += gridDim.x) {",
+        *start,
+        body.strip("\n"),
+        "}",
+        "}",
+    ])  # fmt: skip
+    text = "\n".join([*lines, struct_text("Sizes", fields), _PRODUCTS.strip(), kernel])
+    return with_dependencies(text) + "\n\n" + text + "\n"
