@@ -13,7 +13,7 @@ import threading
 
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.launch import RELEASE_GIL, Recipe
-from tensorsmith.targets.cuda import devices, driver, errors, memory, pinned
+from tensorsmith.targets.cuda import allocator, devices, driver, errors, pinned
 
 SMALL = 64 << 10  # copies up to this size go straight to the driver
 _PIECE = 4 << 20  # bytes of a staging buffer
@@ -35,7 +35,7 @@ def copy_to_device(
     if not nbytes:
         return
     devices.use(index)
-    stream = memory.current_stream(index) if stream is None else stream
+    stream = allocator.current_stream(index) if stream is None else stream
     if pinned.is_pinned(host, nbytes):
         driver.call("cuMemcpyHtoDAsync", dst, host, nbytes, stream)
         if blocking:
@@ -68,7 +68,7 @@ def copy_to_host(
     if not nbytes:
         return
     devices.use(index)
-    stream = memory.current_stream(index) if stream is None else stream
+    stream = allocator.current_stream(index) if stream is None else stream
     if pinned.is_pinned(host, nbytes):
         driver.call("cuMemcpyDtoHAsync", host, src, nbytes, stream)
         if not blocking:
@@ -110,30 +110,30 @@ def copy_on_device(dst: int, dst_index: int, src: int, src_index: int, nbytes: i
     """Copy between two places of one device, or of two, in the order of the current streams of both."""
     if not nbytes:
         return
-    source_stream = memory.current_stream(src_index)
+    source_stream = allocator.current_stream(src_index)
     if dst_index == src_index:
         devices.use(dst_index)
         driver.call("cuMemcpyDtoDAsync", dst, src, nbytes, source_stream)
         return
-    target_stream = memory.current_stream(dst_index)
+    target_stream = allocator.current_stream(dst_index)
     target_context = devices.context(dst_index)
-    ready = memory.record_event(target_stream, dst_index)  # what used the target before
+    ready = allocator.record_event(target_stream, dst_index)  # what used the target before
     source_context = devices.context(src_index)
     driver.call("cuStreamWaitEvent", source_stream, ready, 0)
     driver.call("cuMemcpyPeerAsync", dst, target_context, src, source_context, nbytes, source_stream)
-    done = memory.record_event(source_stream, src_index)
+    done = allocator.record_event(source_stream, src_index)
     devices.use(dst_index)
     driver.call("cuStreamWaitEvent", target_stream, done, 0)
     # A wait refers to what was recorded when it was given, so the events may be recorded anew at once.
-    memory.keep_event(ready, dst_index)
-    memory.keep_event(done, src_index)
+    allocator.keep_event(ready, dst_index)
+    allocator.keep_event(done, src_index)
 
 
 def fill_zero(dst: int, nbytes: int, index: int) -> None:
     """Fill bytes of the device with zeros, on the current stream."""
     if nbytes:
         devices.use(index)
-        driver.call("cuMemsetD8Async", dst, 0, nbytes, memory.current_stream(index))
+        driver.call("cuMemsetD8Async", dst, 0, nbytes, allocator.current_stream(index))
 
 
 def synchronize(index: int) -> None:
@@ -157,7 +157,7 @@ def copy_on_host(dst: int, src: int, nbytes: int) -> None:
 
 
 def _refuse_capture(index: int, stream: int) -> None:
-    if memory.state_of(index).pools:
+    if allocator.state_of(index).pools:
         status = driver.call("cuStreamIsCapturing", stream)
         if status != driver.bindings().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
             raise RuntimeError(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tensorsmith.targets.cuda import driver_memory, memory
-from tensorsmith.targets.cuda.memory import State, readable, small_in_use
+from tensorsmith.targets.cuda import allocator, driver_memory
+from tensorsmith.targets.cuda.allocator import State, readable, small_in_use
 
 
 def allocated(index: int) -> int:
     """Bytes in use by tensors, by the sizes of their blocks."""
-    state = memory.state_of(index)
-    return state.carved + state.own - sum(size * number for size, number in memory.idle(state).items())
+    state = allocator.state_of(index)
+    return state.carved + state.own - sum(size * number for size, number in allocator.idle(state).items())
 
 
 def reserved(index: int) -> int:
     """Bytes taken from the driver."""
-    state = memory.state_of(index)
+    state = allocator.state_of(index)
     return state.own + state.slabs
 
 
@@ -23,20 +23,20 @@ def most_allocated(index: int) -> int:
 
     Large blocks are counted as they come and go; blocks up to 256 KB whenever new ones are made.
     """
-    state = memory.state_of(index)
+    state = allocator.state_of(index)
     _sample(state)
     return state.peak_in_use + state.peak_small
 
 
 def most_reserved(index: int) -> int:
     """The most bytes taken from the driver since the last reset."""
-    state = memory.state_of(index)
+    state = allocator.state_of(index)
     return max(state.peak_reserved, reserved(index))
 
 
 def reset_peaks(index: int) -> None:
     """Let the peaks start again from what is used now."""
-    state = memory.state_of(index)
+    state = allocator.state_of(index)
     with state.lock:
         state.peak_small = small_in_use(state)
         # Counting is not locked against other threads: what is known exactly replaces it.
@@ -46,9 +46,9 @@ def reset_peaks(index: int) -> None:
 
 def statistics(index: int) -> dict[str, int]:
     """Counts and bytes under PyTorch's names, as far as they mean something here, sorted by name."""
-    state = memory.state_of(index)
+    state = allocator.state_of(index)
     now, taken = allocated(index), reserved(index)
-    lying = memory.idle(state)
+    lying = allocator.idle(state)
     return dict(
         sorted(
             {
@@ -70,7 +70,7 @@ def statistics(index: int) -> dict[str, int]:
 
 def summary(index: int) -> str:
     """A table for people."""
-    state = memory.state_of(index)
+    state = allocator.state_of(index)
     free, total = driver_memory.information(index)
     found = statistics(index)
     rows = [

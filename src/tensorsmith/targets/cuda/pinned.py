@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import threading
 
-from tensorsmith.targets.cuda import devices, driver, memory
+from tensorsmith.targets.cuda import allocator, devices, driver
 
 _SMALLEST = 4096
 
@@ -27,7 +27,7 @@ class PinnedList(list[int]):
         with _lock:
             streams = _uses.pop(address, None)
             if streams:
-                events = [(memory.record_event(stream, index), index) for index, stream in sorted(streams)]
+                events = [(allocator.record_event(stream, index), index) for index, stream in sorted(streams)]
                 _waiting.append((events, self, address))
                 return
         super().append(address)
@@ -122,8 +122,8 @@ def _collect() -> None:
     global _waiting
     entries, _waiting = _waiting, []
     for events, free, address in entries:
-        while events and memory.event_done(events[-1][0]):
-            memory.keep_event(*events.pop())
+        while events and allocator.event_done(events[-1][0]):
+            allocator.keep_event(*events.pop())
         if events:
             _waiting.append((events, free, address))
         else:

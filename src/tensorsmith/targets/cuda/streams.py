@@ -10,7 +10,8 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from tensorsmith.targets.cuda import devices, driver, errors, memory
+from tensorsmith.targets.cuda import allocator, devices, driver, errors
+from tensorsmith.targets.cuda.copies import synchronize
 
 _POOL = 32  # streams of one priority and device; further ones share them
 _NOT_READY = 600
@@ -47,10 +48,10 @@ class Stream:
 
     def wait_stream(self, stream: Stream) -> None:
         """Let all work given to this stream from now on come after what another stream has been given so far."""
-        event = memory.record_event(stream.cuda_stream, stream.device_index)
+        event = allocator.record_event(stream.cuda_stream, stream.device_index)
         devices.use(self.device_index)
         driver.call("cuStreamWaitEvent", self.cuda_stream, event, 0)
-        memory.keep_event(event, stream.device_index)
+        allocator.keep_event(event, stream.device_index)
 
     def record_event(self, event: Event | None = None) -> Event:
         """An event after what this stream has been given so far."""
@@ -195,21 +196,21 @@ class StreamContext:
     def __enter__(self) -> Stream | None:
         if self.stream is not None:
             self._device = devices.current_device()
-            self._stream = memory.current_stream(self.stream.device_index)
+            self._stream = allocator.current_stream(self.stream.device_index)
             devices.set_device(self.stream.device_index)
-            memory.set_stream(self.stream.device_index, self.stream.cuda_stream)
+            allocator.set_stream(self.stream.device_index, self.stream.cuda_stream)
         return self.stream
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.stream is not None:
-            memory.set_stream(self.stream.device_index, self._stream)
+            allocator.set_stream(self.stream.device_index, self._stream)
             devices.set_device(self._device)
 
 
 def current_stream(index: int | None = None) -> Stream:
     """The stream that work for a device (None: the current one) goes to."""
     index = devices.current_device() if index is None else index
-    return Stream.of_handle(memory.current_stream(index), index)
+    return Stream.of_handle(allocator.current_stream(index), index)
 
 
 def default_stream(index: int | None = None) -> Stream:
@@ -221,7 +222,7 @@ def set_stream(stream: Stream | None) -> None:
     """Make a stream, and its device, current; None changes nothing."""
     if stream is not None:
         devices.set_device(stream.device_index)
-        memory.set_stream(stream.device_index, stream.cuda_stream)
+        allocator.set_stream(stream.device_index, stream.cuda_stream)
 
 
 _pools: dict[tuple[int, int], list[int]] = {}
@@ -249,3 +250,15 @@ def _ready(function: str, handle: int) -> bool:
     if code not in (0, _NOT_READY):
         raise driver.CudaError(function, code)
     return not code
+
+
+__all__ = [
+    "Event",
+    "ExternalStream",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "synchronize",
+]
