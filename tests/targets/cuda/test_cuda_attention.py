@@ -9,7 +9,7 @@ from tensorsmith.core.views import Strided
 from tensorsmith.targets.cuda.attention import lower_attention
 from tensorsmith.targets.cuda.attention_spec import AttentionSpec
 from tensorsmith.targets.cuda.compile import compile_cubin
-from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties, Word
+from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties, TensorMap, Word
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")
 
@@ -47,6 +47,11 @@ SWEEP = {
     "float64, mask of numbers": spec(float64, causal=True, mask=float64),
     "float64 backward": spec(float64, backward=True),
     "bfloat16": spec(bfloat16, causal=True, result=bfloat16, aligned=False),
+    "bfloat16 of 64 columns": spec(bfloat16, causal=True, L=300, E=64, F=64, result=bfloat16),
+    "float16 of 128 columns": spec(float16, causal=True, E=128, F=128),
+    "bfloat16 of 256 columns": spec(bfloat16, E=256, F=256),
+    "halves, bool mask and dropout": spec(bfloat16, mask=bool_, dropout=0.1, E=80, F=24),
+    "halves, mask of numbers": spec(float16, mask=float32, E=64, F=128, beside=True),
     "float16 backward": spec(float16, backward=True, mask=float32, dropout=0.5, aligned=False),
 }
 
@@ -64,6 +69,16 @@ def test_a_new_shape_is_no_compilation() -> None:
     )
     assert first.launches[0].source == second.launches[0].source
     assert first.launches[0].arguments != second.launches[0].arguments
+
+
+def test_hopper_gets_tensor_maps_where_operands_lie_so() -> None:
+    taken = lower_attention(spec(bfloat16), DeviceProperties("sm_90a")).launches[0]
+    assert [type(each) for each in taken.arguments[:3]] == [TensorMap] * 3
+    odd = {"k": Strided((1, 2, 90, 40), (3690 * 2, 41 * 90, 41, 1), 0)}
+    for other in (spec(bfloat16, strided=odd), spec(bfloat16, aligned=False), spec(float32), spec(bfloat16, E=300)):
+        launch = lower_attention(other, DeviceProperties("sm_90a")).launches[0]
+        assert not any(isinstance(each, TensorMap) for each in launch.arguments)
+    assert lower_attention(spec(bfloat16), DeviceProperties("sm_80")).launches[0].name == "attention"
 
 
 def test_arguments_are_the_operands_in_order() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorsmith.targets.cuda import attention_simt
+from tensorsmith.targets.cuda import attention_hopper, attention_hopper_forward, attention_simt
 from tensorsmith.targets.cuda.attention_spec import AttentionSpec, check
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
 
@@ -14,6 +14,10 @@ def lower_attention(spec: AttentionSpec, properties: DeviceProperties) -> Lowere
     """
     check(spec)
     name = "attention_gradient" if spec.backward else "attention"
-    launches = attention_simt.launches(spec)
+    hopper = properties.architecture == "sm_90a" and attention_hopper.takes(spec)
+    if hopper and not spec.backward:
+        launches = attention_hopper_forward.launches(spec)
+    else:
+        launches = attention_simt.launches(spec)
     words = len(spec.operands) + 1
     return Lowered(name, launches, words, bytes_moved=spec.bytes_moved, flops=spec.flops)

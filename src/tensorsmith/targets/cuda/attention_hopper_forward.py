@@ -1,0 +1,359 @@
+"""Attention forward on Hopper's tensor cores: copies by tensor maps, both products as warpgroup instructions.
+
+A block has 64 queries for each of its consumer warpgroups and goes through the keys from the last tile that they see to the
+first, so that tiles on the diagonal come at the beginning. A warpgroup holds its scores and its results in registers:
+
+    s = q k^T of the first tile;  p = exp2(s - m)
+    for the other tiles:  s = q k^T  and, at the same time,  out += p v  of the tile before
+                          m, l and p of s, while out is still computed;  out = out a
+    out += p v;  out = out / l
+
+The other warpgroup computes exponentials while this one's products run (Shah et al. 2024, "FlashAttention-3").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tensorsmith.targets.cuda.attention_functions import with_attention_functions
+from tensorsmith.targets.cuda.attention_hopper import (
+    GROUP_BYTES,
+    TENSOR_MAP,
+    load_text,
+    moves,
+    padded,
+    prescaled,
+    scores_text,
+    tensor_map,
+)
+from tensorsmith.targets.cuda.attention_scores import batch_text, infinity
+from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, parameter_types, struct_text
+from tensorsmith.targets.cuda.kernel import Argument, Launch, Word
+
+NAME = "attention_forward_hopper"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """keys: of a tile; consumers: warpgroups of 64 queries; stages: tiles of keys and values under way; turns: whether
+    warpgroups take turns at the tensor cores."""
+
+    keys: int
+    consumers: int
+    stages: int
+    turns: bool
+
+
+def usual_tiles(width: int) -> Tiles:
+    """What is fastest for matrices of up to `width` columns."""
+    if width <= 64:
+        return Tiles(128, 3, 2, True)
+    return Tiles(128, 2, 2, True) if width <= 128 else Tiles(64, 2, 2, True)
+
+
+def launches(spec: AttentionSpec, tiles: Tiles | None = None) -> tuple[Launch, ...]:
+    """One launch."""
+    depth, width = padded(spec.E), padded(spec.F)
+    tiles = tiles or usual_tiles(max(depth, width))
+    queries = 64 * tiles.consumers
+    blocks = math.ceil(spec.L / queries)
+    group = max(1, min(spec.batch, GROUP_BYTES // (2 * spec.S * (depth + width))))
+    fields = [
+        *spec.sizes(), *moves(spec, "qkv"), ("tiles", blocks), ("group", group),
+        ("whole_pairs", int(all(place % 2 == 0 for place in (spec.F, *spec.results()[0][1])))),
+    ]  # fmt: skip
+    maps = [tensor_map(spec, "q", 64), tensor_map(spec, "k", tiles.keys), tensor_map(spec, "v", tiles.keys)]
+    words = [Word(number) for number in range(len(spec.operands) + 1)]
+    arguments: list[Argument] = [*maps, *words[3:], constant(fields)]
+    shared = 1024 + 2 * (queries * depth + tiles.stages * tiles.keys * (depth + width)) + 8 * (1 + 4 * tiles.stages)
+    grid = (spec.batch * blocks, 1, 1)
+    block = (128 * (tiles.consumers + 1), 1, 1)
+    return (Launch(_source(spec, tiles, fields), NAME, grid, block, tuple(arguments), shared),)
+
+
+def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | float]]) -> str:
+    depth, width, dtype = padded(spec.E), padded(spec.F), spec.dtype.name
+    half = spec.result_dtype.is_half
+    numbers = {
+        "KEYS": tiles.keys, "CONSUMERS": tiles.consumers, "STAGES": tiles.stages, "DEPTH": depth, "WIDTH": width,
+        "SCORES": tiles.keys // 2, "SUMS": width // 2,
+        "Q_BYTES": 128 * depth, "K_BYTES": 2 * tiles.keys * depth, "V_BYTES": 2 * tiles.keys * width,
+    }  # fmt: skip
+    # setmaxnreg divides 65536 registers among the warpgroups.
+    few, many = (24, 240) if tiles.consumers == 2 else (32, 160)
+    parameters = ["const __grid_constant__ TensorMap " + name for name in ("q_map", "k_map", "v_map")]
+    parameters += [*parameter_types(spec)[3:], "const __grid_constant__ Sizes sizes"]
+    query = "first_query + lane / 4 + 8 * (i / 2 % 2)"
+    key = "key0 + i / 4 * 8 + lane % 4 * 2 + i % 2"
+    scores = scores_text(spec, tiles.keys // 2, query, key, "tile_query", "key0 + KEYS")
+    factor = "" if prescaled(spec) else " * scale_log2"
+    exponent = "s[i] - base[i / 2 % 2]" if prescaled(spec) else "__fmaf_rn(s[i], scale_log2, -base[i / 2 % 2])"
+    other = "1 + (consumer + 1) % CONSUMERS"
+    turn = "barrier_sync(1 + consumer, 256);" if tiles.turns else ""
+    pass_on = f"barrier_arrive({other}, 256);" if tiles.turns else ""
+    begin_turns = "if (consumer == CONSUMERS - 1) barrier_arrive(1, 256);" if tiles.turns else ""
+    end_turns = "if (consumer == 0) barrier_sync(1, 256);" if tiles.turns else ""
+    drop = ""
+    if spec.dropout:
+        drop = "drop_weights(s, first_query + lane / 4, key0, lane, stream_key, stream_first, sizes);"
+    unit = "const long long tile = sizes.tiles - 1 - unit / here, batch = sizes.group * group + unit % here;"
+    kernel = f"""
+// s = q k^T
+__device__ __forceinline__ void scores(float (&s)[SCORES], unsigned int q, unsigned int k) {{
+    #pragma unroll
+    for (int step = 0; step < DEPTH / 16; step++) {{
+        const unsigned int along = step % 4 * 32;
+        wgmma_n{tiles.keys}_{dtype}<0, 0>(
+            s, matrix_descriptor(q + step / 4 * 8192 + along, 16, 1024),
+            matrix_descriptor(k + step / 4 * (128 * KEYS) + along, 16, 1024), step != 0);
+    }}
+}}
+
+// out += p v
+__device__ __forceinline__ void add_values(float (&out)[SUMS], const unsigned int (&p)[KEYS / 16][4], unsigned int v) {{
+    #pragma unroll
+    for (int step = 0; step < KEYS / 16; step++) {{
+        wgmma_n{width}_{dtype}_registers<1>(out, p[step], matrix_descriptor(v + step * 2048, 128 * KEYS, 1024), 1);
+    }}
+}}
+
+extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
+    {", ".join(parameters)}
+) {{
+    extern __shared__ char memory[];
+    const unsigned int base_address = (shared_address(memory) + 1023) & ~1023u;
+    const unsigned int q_at = base_address, k_at = q_at + CONSUMERS * Q_BYTES, v_at = k_at + STAGES * K_BYTES;
+    const unsigned int q_full = v_at + STAGES * V_BYTES, k_full = q_full + 8, v_full = k_full + 8 * STAGES;
+    const unsigned int k_empty = v_full + 8 * STAGES, v_empty = k_empty + 8 * STAGES;
+    const int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) {{
+        mbarrier_init(q_full, 1);
+        for (int stage = 0; stage < STAGES; stage++) {{
+            mbarrier_init(k_full + 8 * stage, 1);
+            mbarrier_init(v_full + 8 * stage, 1);
+            mbarrier_init(k_empty + 8 * stage, 4 * CONSUMERS);
+            mbarrier_init(v_empty + 8 * stage, 4 * CONSUMERS);
+        }}
+        mbarrier_fence();
+    }}
+    __syncthreads();
+    // The longest blocks, those of the last queries, start first; a group of batches has its keys in the cache together.
+    const long long group = blockIdx.x / (sizes.group * sizes.tiles), unit = blockIdx.x % (sizes.group * sizes.tiles);
+    const long long here = min(sizes.group, sizes.batch - group * sizes.group);
+    {unit}
+    const long long outer = batch / sizes.inner, inner = batch % sizes.inner;
+    const int row0 = (int)tile * 64 * CONSUMERS, keys = (int)sizes.S, queries = (int)sizes.L;
+    const int seen = {"min(keys, row0 + 64 * CONSUMERS)" if spec.causal else "keys"};
+    const int count = (seen + KEYS - 1) / KEYS;
+    if (warpgroup == 0) {{
+        fewer_registers<{few}>();
+        if (threadIdx.x == 0) {{
+            mbarrier_arrive_expect(q_full, CONSUMERS * Q_BYTES);
+            for (int consumer = 0; consumer < CONSUMERS; consumer++) {{
+                {load_text("q", "q_at + consumer * Q_BYTES", "row0 + 64 * consumer", 64, depth, "q_full")}
+            }}
+            int stage = 0, parity = 1;
+            for (int number = count - 1; number >= 0; number--) {{
+                mbarrier_wait(k_empty + 8 * stage, parity);
+                mbarrier_arrive_expect(k_full + 8 * stage, K_BYTES);
+                {load_text("k", "k_at + stage * K_BYTES", "number * KEYS", tiles.keys, depth, "k_full + 8 * stage")}
+                mbarrier_wait(v_empty + 8 * stage, parity);
+                mbarrier_arrive_expect(v_full + 8 * stage, V_BYTES);
+                {load_text("v", "v_at + stage * V_BYTES", "number * KEYS", tiles.keys, width, "v_full + 8 * stage")}
+                if (++stage == STAGES) {{
+                    stage = 0;
+                    parity ^= 1;
+                }}
+            }}
+        }}
+        return;
+    }}
+    more_registers<{many}>();
+    const int consumer = warpgroup - 1, warp = threadIdx.x / 32 % 4;
+    const int tile_query = row0 + 64 * consumer, first_query = tile_query + 16 * warp;
+    const unsigned int q_here = q_at + consumer * Q_BYTES;
+    const float scale_log2 = (float)(sizes.scale * 1.44269504088896340736);
+    {batch_text(spec)}
+    float s[SCORES], out[SUMS], largest[2], total[2], base[2];
+    unsigned int p[KEYS / 16][4];
+    #pragma unroll
+    for (int i = 0; i < SUMS; i++) out[i] = 0;
+    {begin_turns}
+    mbarrier_wait(q_full, 0);
+    mbarrier_wait(k_full, 0);
+    {turn}
+    wgmma_fence();
+    scores(s, q_here, k_at);
+    wgmma_commit();
+    {pass_on}
+    wgmma_wait<0>();
+    settle(s);
+    if (lane == 0) mbarrier_arrive(k_empty);
+    {{
+        const int key0 = (count - 1) * KEYS;
+        {scores}
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {{
+            largest[h] = -{infinity("float")};
+            #pragma unroll
+            for (int i = 0; i < SCORES; i++) {{
+                if (i / 2 % 2 == h) largest[h] = fmaxf(largest[h], s[i]);
+            }}
+            largest[h] = fmaxf(largest[h], shuffle<float>(largest[h], 1));
+            largest[h] = fmaxf(largest[h], shuffle<float>(largest[h], 2));
+            base[h] = largest[h] == -{infinity("float")} ? 0.0f : largest[h]{factor};
+            total[h] = 0;
+        }}
+        #pragma unroll
+        for (int i = 0; i < SCORES; i++) {{
+            s[i] = exp2_fast({exponent});
+            total[i / 2 % 2] += s[i];
+        }}
+        {drop}
+        to_fragments(p, s);
+    }}
+    int stage = 0, parity = 0;
+    for (int number = count - 2; number >= 0; number--) {{
+        const unsigned int v_stage = v_at + stage * V_BYTES, v_ready = v_full + 8 * stage, v_done = v_empty + 8 * stage;
+        const int v_parity = parity;
+        if (++stage == STAGES) {{
+            stage = 0;
+            parity ^= 1;
+        }}
+        mbarrier_wait(k_full + 8 * stage, parity);
+        {turn}
+        wgmma_fence();
+        scores(s, q_here, k_at + stage * K_BYTES);
+        wgmma_commit();
+        mbarrier_wait(v_ready, v_parity);
+        add_values(out, p, v_stage);
+        wgmma_commit();
+        {pass_on}
+        wgmma_wait<1>();
+        settle(s);
+        if (lane == 0) mbarrier_arrive(k_empty + 8 * stage);
+        const int key0 = number * KEYS;
+        {scores}
+        float factor[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {{
+            float most = largest[h];
+            #pragma unroll
+            for (int i = 0; i < SCORES; i++) {{
+                if (i / 2 % 2 == h) most = fmaxf(most, s[i]);
+            }}
+            most = fmaxf(most, shuffle<float>(most, 1));
+            most = fmaxf(most, shuffle<float>(most, 2));
+            base[h] = most == -{infinity("float")} ? 0.0f : most{factor};
+            factor[h] = exp2_fast(largest[h]{factor} - base[h]);
+            total[h] *= factor[h];
+            largest[h] = most;
+        }}
+        #pragma unroll
+        for (int i = 0; i < SCORES; i++) {{
+            s[i] = exp2_fast({exponent});
+            total[i / 2 % 2] += s[i];
+        }}
+        {drop}
+        wgmma_wait<0>();
+        settle(out);
+        if (lane == 0) mbarrier_arrive(v_done);
+        #pragma unroll
+        for (int i = 0; i < SUMS; i++) out[i] *= factor[i / 2 % 2];
+        to_fragments(p, s);
+    }}
+    mbarrier_wait(v_full + 8 * stage, parity);
+    wgmma_fence();
+    add_values(out, p, v_at + stage * V_BYTES);
+    wgmma_commit();
+    wgmma_wait<0>();
+    settle(out);
+    {end_turns}
+    {_finish(spec)}
+}}
+"""
+    head = [
+        "#define LOG2_E 1.44269504088896340736f",
+        *(f"constexpr int {name} = {value};" for name, value in numbers.items()),
+        TENSOR_MAP,
+        struct_text("Sizes", fields),
+        f"typedef {'unsigned short' if half else 'float'} Result;",
+        _FRAGMENTS.replace("@dtype@", dtype),
+        _DROP if spec.dropout else "",
+    ]
+    return with_attention_functions("\n".join([*head, kernel.strip()])) + "\n"
+
+
+# An accumulator as the left operand of the next product: two neighbours in one register.
+_FRAGMENTS = """
+__device__ __forceinline__ void to_fragments(unsigned int (&p)[KEYS / 16][4], const float (&s)[SCORES]) {
+    #pragma unroll
+    for (int i = 0; i < SCORES; i += 2) p[i / 8][i / 2 % 4] = pack_@dtype@(s[i], s[i + 1]);
+}"""
+
+# The words of one block of random bits belong to weights 16 keys apart (`ir/dropout.py`).
+_DROP = """
+__device__ __forceinline__ void drop_weights(
+    float (&s)[SCORES], int query, int key0, int lane, unsigned long long key, unsigned long long first, const Sizes& sizes
+) {
+    const unsigned int limit = (unsigned int)sizes.limit;
+    const float factor = (float)sizes.factor;
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const unsigned long long row = (first + (query + 8 * h) * (unsigned long long)sizes.row_words) / 4;
+        #pragma unroll
+        for (int group = 0; group < SCORES / 32; group++) {
+            #pragma unroll
+            for (int low = 0; low < 4; low++) {
+                // Keys 64 group + 16 word + 8 (low / 2) + 2 (lane % 4) + low % 2, for every word.
+                const unsigned long long at = row + (key0 + 64 * group) / 4 + low / 2 * 8 + lane % 4 * 2 + low % 2;
+                unsigned int words[4];
+                philox_block(key, at, words);
+                #pragma unroll
+                for (int word = 0; word < 4; word++) {
+                    const int i = (8 * group + 2 * word + low / 2) * 4 + 2 * h + low % 2;
+                    s[i] = words[word] < limit ? 0.0f : s[i] * factor;
+                }
+            }
+        }
+    }
+}"""
+
+
+def _finish(spec: AttentionSpec) -> str:
+    """The results of a warpgroup, and the log-sum-exps of its rows."""
+    log = "largest[h] * 0.69314718055994530942f" if prescaled(spec) else "largest[h] * (float)sizes.scale"
+    half = spec.result_dtype.is_half
+    pack, single = f"pack_{spec.dtype.name}", f"narrow_{spec.dtype.name}"
+    pair = f"*(unsigned int*)to = {pack}(a, b);" if half else "*(float2*)to = make_float2(a, b);"
+    first, second = (f"{single}({value})" if half else value for value in "ab")
+    return f"""
+    Result* of_batch = (Result*)(result + sizes.result0) + outer * sizes.result0_outer + inner * sizes.result0_inner;
+    const int columns = (int)sizes.F;
+    const bool whole_pairs = sizes.whole_pairs;
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {{
+        total[h] += shuffle<float>(total[h], 1);
+        total[h] += shuffle<float>(total[h], 2);
+        const bool hidden = total[h] == 0;
+        const float inverse = hidden ? 0.0f : 1.0f / total[h];
+        const int query = first_query + lane / 4 + 8 * h;
+        if (query < queries) {{
+            float* lse = (float*)(result + sizes.lse_start) + batch * sizes.L;
+            if (lane % 4 == 0) lse[query] = hidden ? 0.0f : {log} + logf(total[h]);
+            Result* row = of_batch + query * sizes.result0_row;
+            #pragma unroll
+            for (int block = 0; block < WIDTH / 8; block++) {{
+                const int column = 8 * block + lane % 4 * 2;
+                const float a = out[4 * block + 2 * h] * inverse, b = out[4 * block + 2 * h + 1] * inverse;
+                Result* to = row + column;
+                if (whole_pairs) {{
+                    if (column < columns) {pair}
+                }} else {{
+                    if (column < columns) to[0] = {first};
+                    if (column + 1 < columns) to[1] = {second};
+                }}
+            }}
+        }}
+    }}""".strip()
