@@ -181,16 +181,39 @@ def _cuda(subject: str) -> Iterator[Finding]:
     except CudaUnavailableError as error:
         yield Finding("NOTE", subject, f"not installed (optional): {str(error).split(' (')[0]}")
         return
-    try:
-        from cuda.bindings import driver
+    yield from _gpus()
 
-        status, *_ = driver.cuInit(0)
-        _, count = driver.cuDeviceGetCount() if int(status) == 0 else (None, 0)
-    except (ImportError, RuntimeError) as error:
-        yield Finding("NOTE", "gpu", f"no driver: {error}")
+
+def _gpus() -> Iterator[Finding]:
+    """Each device, its memory, and a kernel that is launched on it."""
+    import ctypes
+
+    from tensorsmith.targets.cpu.launch import launch
+    from tensorsmith.targets.cuda import devices, driver, driver_memory, launcher, memory
+    from tensorsmith.targets.cuda.compile import CudaUnavailableError
+    from tensorsmith.targets.cuda.kernel import Launch, Lowered, Word
+
+    try:
+        driver.bindings()
+    except CudaUnavailableError as error:
+        yield Finding("NOTE", "gpu", f"CUDA text is compiled, not run: {str(error).split(' (')[0]}")
         return
-    text = f"{count} device(s)" if count else "none found: CUDA text is compiled, not run"
-    yield Finding("OK" if count else "NOTE", "gpu", text)
+    source = 'extern "C" __global__ void probe(long long* x) { x[threadIdx.x] = 3 * threadIdx.x; }'
+    count, expected = 64, [3 * lane for lane in range(64)]
+    for index in range(devices.device_count()):
+        found, (free, total) = devices.properties(index), driver_memory.information(index)
+        text = f"cuda:{index} {devices.name(index)}, {found.architecture}, {found.multiprocessors} multiprocessors, "
+        text += f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+        recipe = launcher.recipe(Lowered("probe", (Launch(source, "probe", (1, 1, 1), (count, 1, 1), (Word(0),)),), 1), index)
+        address = memory.allocate(8 * count, index)
+        code = launch(recipe.address, address)
+        if code is not None:
+            raise launcher.failed(recipe, code)
+        result = (ctypes.c_int64 * count)()
+        memory.copy_to_host(ctypes.addressof(result), address, 8 * count, index)
+        memory.release(address, 8 * count, index)
+        right = list(result) == expected
+        yield Finding("OK" if right else "FAIL", "gpu", text + ("" if right else ": a kernel's results are wrong"))
 
 
 CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {

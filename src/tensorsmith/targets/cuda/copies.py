@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+import warnings
 
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.launch import RELEASE_GIL, Recipe
@@ -20,6 +21,34 @@ _PIECE = 4 << 20  # bytes of a staging buffer
 _BUFFERS = 4
 _PARTS = 16  # of a host copy, for so many processors
 _SERIAL = 256 << 10  # host copies up to this size are one processor's
+
+
+_MODES = ("default", "warn", "error")
+_wait_mode = 0
+
+
+def set_wait_mode(mode: int | str) -> None:
+    """What to do where the host waits for a device without being asked to: 0 "default" nothing, 1 "warn", 2 "error".
+
+    Errors: ValueError for another mode.
+    """
+    global _wait_mode
+    number = _MODES.index(mode) if mode in _MODES else mode
+    if number not in (0, 1, 2):
+        raise ValueError(f"the mode is one of {', '.join(_MODES)} or 0, 1, 2, got {mode!r}")
+    _wait_mode = int(number)
+
+
+def wait_mode() -> int:
+    """The number of the mode."""
+    return _wait_mode
+
+
+def _note_wait() -> None:
+    if _wait_mode == 1:
+        warnings.warn("called a synchronizing CUDA operation", UserWarning, stacklevel=4)
+    elif _wait_mode:
+        raise RuntimeError("called a synchronizing CUDA operation")
 
 
 def copy_to_device(
@@ -37,6 +66,8 @@ def copy_to_device(
     devices.use(index)
     stream = allocator.current_stream(index) if stream is None else stream
     if pinned.is_pinned(host, nbytes):
+        if blocking and _wait_mode:
+            _note_wait()
         driver.call("cuMemcpyHtoDAsync", dst, host, nbytes, stream)
         if blocking:
             driver.call("cuStreamSynchronize", stream)
@@ -69,7 +100,10 @@ def copy_to_host(
         return
     devices.use(index)
     stream = allocator.current_stream(index) if stream is None else stream
-    if pinned.is_pinned(host, nbytes):
+    has_pinned = pinned.is_pinned(host, nbytes)
+    if _wait_mode and (blocking or not has_pinned):
+        _note_wait()
+    if has_pinned:
         driver.call("cuMemcpyDtoHAsync", host, src, nbytes, stream)
         if not blocking:
             pinned.note_use(host, index, stream)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from tensorsmith.targets.cuda import allocator, devices, driver, errors
 from tensorsmith.targets.cuda.copies import synchronize
@@ -34,7 +34,7 @@ class Stream:
         self.cuda_stream: int = _pooled(index, self.priority)
 
     @classmethod
-    def of_handle(cls, handle: int, index: int) -> Stream:
+    def of_handle(cls, handle: int, index: int) -> Self:
         """The stream of a handle of CUDA's."""
         stream = cls.__new__(cls)
         stream.device_index = index
