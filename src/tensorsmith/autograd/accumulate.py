@@ -70,4 +70,4 @@ def dense_like(layout: Layout) -> Layout:
     """The layout of a gradient for a leaf: the leaf's own where it is dense, else row-major; not tracked."""
     if layout.contiguous or covers_once(Strided(layout.shape, layout.strides)):
         return layout.with_tracking(False)
-    return layout_of(layout.dtype, layout.shape)
+    return layout_of(layout.dtype, layout.shape, device=layout.device)

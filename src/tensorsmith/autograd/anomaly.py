@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorsmith.autograd.memory import as_array
 from tensorsmith.tensor.modes import modes
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def user_trace() -> traceback.StackSummary:
 
 def has_nan(tensor: Tensor) -> bool:
     """Whether an element is NaN."""
-    return tensor.layout.dtype.kind in "fc" and bool(np.isnan(as_array(tensor)).any())
+    return tensor.layout.dtype.kind in "fc" and bool(np.isnan(values_at(tensor)).any())
 
 
 def check_gradients(node: Node, grads: Sequence[Any]) -> None:

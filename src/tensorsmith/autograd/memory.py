@@ -6,16 +6,22 @@ import ctypes
 
 import numpy as np
 
+from tensorsmith.core.device import CPU
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import layout_of
 from tensorsmith.tensor.tensor import Tensor, empty_tensor, readable
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The elements where they lie, by the tensor's strides; valid while the tensor lives."""
+    """The elements where they lie, by the tensor's strides; valid while the tensor lives.
+
+    Errors: NotImplementedError for a tensor on a CUDA device.
+    """
     layout = tensor.layout
     if layout.level is not None:
         tensor = readable(tensor, "the values")
+    if layout.device is not CPU:
+        raise NotImplementedError(f"this check reads and writes memory of the host, and the tensor is on {layout.device}: move it with .cpu()")
     if layout.numel == 0:
         return np.empty(layout.shape, layout.dtype.numpy)
     size = layout.dtype.itemsize

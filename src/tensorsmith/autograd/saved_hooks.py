@@ -12,7 +12,7 @@ from tensorsmith.tensor.tensor import Tensor
 
 
 def _copied(tensor: Tensor) -> Tensor:
-    return arithmetic.clone(tensor, layout_of(tensor.layout.dtype, tensor.layout.shape))
+    return arithmetic.clone(tensor, layout_of(tensor.layout.dtype, tensor.layout.shape, device=tensor.layout.device))
 
 
 def _as_it_is(packed: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import weakref
 from operator import index
 from typing import Any
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType
 
 
@@ -27,12 +28,17 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Layout:
-    """dtype, shape, strides (elements) and whether autograd tracks the tensor. Make one with `layout_of`, never directly."""
+    """dtype, shape, strides (elements), device, and whether autograd tracks the tensor. Make one with `layout_of`."""
 
-    __slots__ = ("dtype", "shape", "strides", "tracked", "ndim", "numel", "nbytes", "contiguous", "twin", "__weakref__")
+    __slots__ = (
+        "dtype", "shape", "strides", "tracked", "device", "ndim", "numel", "nbytes", "contiguous", "twin", "__weakref__",
+    )  # fmt: skip
 
-    def __init__(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], tracked: bool) -> None:
+    def __init__(
+        self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], tracked: bool, device: Device = CPU
+    ) -> None:
         self.dtype = dtype
+        self.device = device
         # 2.0 and True equal 2 and 1, so that what is kept here would be found for every tensor of that shape.
         self.shape = shape = tuple([index(n) for n in shape])
         self.strides = strides = tuple([index(n) for n in strides])
@@ -54,7 +60,13 @@ class Layout:
         return self.twin
 
     def _tracking(self, tracked: bool) -> Layout:
-        return layout_of(self.dtype, self.shape, self.strides, tracked)
+        return layout_of(self.dtype, self.shape, self.strides, tracked, self.device)
+
+    def on(self, device: Device) -> Layout:
+        """The same layout on another device."""
+        if device is self.device:
+            return self
+        return layout_of(self.dtype, self.shape, self.strides, self.tracked, device)
 
     @property
     def extent(self) -> int:
@@ -64,7 +76,8 @@ class Layout:
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides))
 
     def __repr__(self) -> str:
-        return f"Layout({self.dtype.name}, {self.shape}, {self.strides}{', tracked' if self.tracked else ''})"
+        where = "" if self.device is CPU else f", {self.device}"
+        return f"Layout({self.dtype.name}, {self.shape}, {self.strides}{', tracked' if self.tracked else ''}{where})"
 
 
 class LevelLayout(Layout):
@@ -77,14 +90,14 @@ class LevelLayout(Layout):
     __slots__ = ("level",)
 
     def __init__(self, plain: Layout, tracked: bool, level: Any) -> None:
-        self.dtype, self.shape, self.strides = plain.dtype, plain.shape, plain.strides
+        self.dtype, self.shape, self.strides, self.device = plain.dtype, plain.shape, plain.strides, plain.device
         self.ndim, self.numel, self.nbytes, self.contiguous = plain.ndim, plain.numel, plain.nbytes, plain.contiguous
         self.tracked = tracked
         self.twin = None
         self.level = level
 
     def _tracking(self, tracked: bool) -> Layout:
-        return self.level.layout_of(self.dtype, self.shape, self.strides, tracked)
+        return self.level.layout_of(self.dtype, self.shape, self.strides, tracked, self.device)
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -103,13 +116,14 @@ _interned: weakref.WeakValueDictionary[tuple, Layout] = weakref.WeakValueDiction
 
 
 def layout_of(
-    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, tracked: bool = False
-) -> Layout:
+    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, tracked: bool = False,
+    device: Device = CPU,
+) -> Layout:  # fmt: skip
     """The one Layout of these properties; contiguous where `strides` is not given."""
     if strides is None:
         strides = contiguous_strides(shape)
-    key = (dtype, shape, strides, tracked)
+    key = (dtype, shape, strides, tracked, device)
     found = _interned.get(key)
     if found is None:
-        found = _interned.setdefault(key, Layout(dtype, shape, strides, tracked))
+        found = _interned.setdefault(key, Layout(dtype, shape, strides, tracked, device))
     return found

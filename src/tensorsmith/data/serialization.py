@@ -16,11 +16,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import BY_NAME, DType
 from tensorsmith.data.checkpoint_header import CODE_OF, CheckpointError, Entry, read_header
 from tensorsmith.data.structure import BadStructure, Packing, decode
 from tensorsmith.nn.parameter import Parameter
-from tensorsmith.ops.creation import array_of, check_device
+from tensorsmith.ops.creation import array_of
+from tensorsmith.tensor.placement import device_from
 from tensorsmith.tensor.tensor import Tensor, empty_tensor, make_tensor
 
 FORMAT = 1
@@ -74,7 +76,7 @@ def _stored(tensor: Tensor) -> tuple[DType, tuple[int, ...]]:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    if tensor.layout.contiguous and tensor.layout.level is None:
+    if tensor.layout.contiguous and tensor.layout.level is None and tensor.layout.device is CPU:
         return memoryview((ctypes.c_char * tensor.layout.nbytes).from_address(tensor.ptr)).cast("B")
     return np.ascontiguousarray(array_of(tensor)).reshape(-1).view(np.uint8).data
 
@@ -108,17 +110,37 @@ def load(f: str | os.PathLike[str] | BinaryIO, *, map_location: Any = None, weig
 
     f: a path, or a binary file that can seek. Nothing in a file is executed. Everything the header says is checked
     against the size of the file first.
-    map_location: None or the CPU, where all tensors live
+    map_location: the device of the tensors, "cuda" or "cuda:1"; the CPU where not given
     weights_only: means nothing here, files hold tensors and plain values only
     Raises CheckpointError (a ValueError) for a file that is damaged, cut off or in another format: what was found.
     """
-    check_device(map_location)
+    place = None if map_location is None else device_from(map_location)
     if isinstance(f, str | os.PathLike):
         with open(f, "rb") as file:
-            return _read(file, os.fspath(f))
+            return _moved(_read(file, os.fspath(f)), place)
     if hasattr(f, "read") and hasattr(f, "seek"):
-        return _read(f, str(getattr(f, "name", "file")))
+        return _moved(_read(f, str(getattr(f, "name", "file"))), place)
     raise TypeError(f"load(): f must be a path or a binary file, not {type(f).__name__}")
+
+
+def _moved(value: Any, place: Device | None) -> Any:
+    """What was read, with its tensors on a device; tensors that were one still are."""
+    if place is None or place is CPU:
+        return value
+    known: dict[int, Tensor] = {}
+
+    def move(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            found = known.get(id(value))
+            if found is None:
+                moved = value.detach().to(place).requires_grad_(value.layout.tracked)  # type: ignore[attr-defined]
+                found = known[id(value)] = Parameter(moved, value.layout.tracked) if isinstance(value, Parameter) else moved
+            return found
+        if isinstance(value, dict):
+            return type(value)((key, move(each)) for key, each in value.items())
+        return type(value)(move(each) for each in value) if isinstance(value, list | tuple) else value
+
+    return move(value)
 
 
 def _read(file: BinaryIO, where: str) -> Any:

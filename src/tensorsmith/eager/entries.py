@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.memory_format import format_of_first, result_strides
 from tensorsmith.core.views import Strided, covers_once, same_strides
+from tensorsmith.eager.devices import device_of, to_move
 from tensorsmith.eager.large_ints import call_again
 from tensorsmith.eager.operator import BackwardOperator, Kind, Operation, Program
 from tensorsmith.eager.record import recorder
@@ -21,7 +23,7 @@ from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import storage_type
 from tensorsmith.tensor.tensor import Origin, Tensor, make_view
 
 Entry = Callable[..., Any]
@@ -32,9 +34,21 @@ MOST_LAUNCHES = 4  # that are written out one by one
 
 def make_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Entry:
     """The entry for operands of these kinds."""
+    moved = to_move(kinds)
+    if moved is not None:
+        return _moving_entry(operation, *moved, attrs)
     if isinstance(operation, BackwardOperator) and any(isinstance(k, Layout) and k.tracked for k in kinds):
         return _gradient_entry(operation, kinds, attrs)
     return _entry(operation, kinds, attrs)
+
+
+def _moving_entry(operation: Operation, device: Device, lone: tuple[int, ...], attrs: dict[str, Any]) -> Entry:
+    """The call with some operands on another device."""
+
+    def entry(*operands: Any) -> Any:
+        return operation(*(x.to(device) if i in lone else x for i, x in enumerate(operands)), **attrs)
+
+    return entry
 
 
 def _gradient_entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Entry:
@@ -62,24 +76,25 @@ def _entry(operation: Operation, kinds: Sequence[Kind], attrs: dict[str, Any]) -
         dtype = operation.view_dtype(source.dtype)
         tracked = any(needs) and dtype.kind in "fc"
         if isinstance(seen, Strided):
-            layout = layout_of(dtype, seen.shape, seen.strides)
+            layout = layout_of(dtype, seen.shape, seen.strides, device=source.device)
             recorded_view = (operation, source, attrs) if tracked else None
             return view_entry(len(kinds), 0, layout, seen.offset * dtype.itemsize, None, needs, recorded_view)
         program = operation.program(kinds, attrs) if tracked else None
-        run = _views_entry(source.dtype, seen, tracked)
+        run = _views_entry(source, seen, tracked)
         return run if program is None else recorder(program, run, needs, (True,) * len(seen))
     program = operation.program(kinds, attrs)
-    plan = plan_for(operation, program, kinds)
+    device = device_of(operation.name, kinds, attrs)
+    plan = plan_for(operation, program, kinds, device)
     differentiable = tuple(node.dtype.kind in "fc" for node in program.graph.outputs)
     recorded = program if any(needs) and any(differentiable) else None
     if len(plan.outputs) == 1 and len(plan.steps) <= MOST_LAUNCHES and not plan.workspace_bytes:
         (only,) = plan.outputs
         if not plan.steps and only.input is not None:
-            return _view(only.dtype, only.strided, only.input, len(kinds), recorded, needs)
+            return _view(only.dtype, only.strided, only.input, len(kinds), recorded, needs, device)
         launches = [step for step in plan.steps if isinstance(step, KernelStep)]
         written_out = bool(launches) and len(launches) == len(plan.steps) and not profiler.active  # which `Plan.run` times
         if written_out and only.input is None and only.strided.offset == 0:
-            layout = layout_of(only.dtype, only.strided.shape, only.strided.strides)
+            layout = layout_of(only.dtype, only.strided.shape, only.strided.strides, device=device)
             is_tensor = [isinstance(k, Layout) for k in kinds]
             again = partial(call_again, operation, kinds, attrs)
             return launch_entry(plan, launches, is_tensor, layout, plan.new_bytes[0], recorded, needs, again)
@@ -99,13 +114,13 @@ def _with_large_ints(entry: Entry, operation: Operation, kinds: Sequence[Kind], 
 
 
 def _view(
-    dtype: Any, seen: Strided, source: int, count: int, program: Program | None, needs: tuple[bool, ...]
+    dtype: Any, seen: Strided, source: int, count: int, program: Program | None, needs: tuple[bool, ...], device: Device
 ) -> Entry:
-    layout = layout_of(dtype, seen.shape, seen.strides)
+    layout = layout_of(dtype, seen.shape, seen.strides, device=device)
     return view_entry(count, source, layout, seen.offset * dtype.itemsize, program, needs)
 
 
-def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind]) -> Plan:
+def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind], device: Device = CPU) -> Plan:
     """The plan of a program for operands that lie as their layouts say."""
     inputs = [Strided(k.shape, k.strides) if isinstance(k, Layout) else None for k in kinds]
     required: dict[int, Strided] = {}
@@ -120,7 +135,7 @@ def plan_for(operation: Operation, program: Program, kinds: Sequence[Kind]) -> P
             required[number] = in_format_of(kinds[operation.orders[number]], node.shape)
         elif operation.fresh:
             required[number] = Strided(node.shape, layout_of(node.dtype, node.shape).strides)
-    plan = build_plan(program.graph, inputs, required)
+    plan = build_plan(program.graph, inputs, required, device=device)
     plan.name = operation.name
     return plan
 
@@ -196,8 +211,8 @@ def _broadcast_strides(operand: Layout, shape: tuple[int, ...]) -> list[int]:
     return [0] * lead + strides
 
 
-def _views_entry(dtype: Any, seen: Sequence[Strided], tracked: bool) -> Entry:
-    views = [_view(dtype, each, 0, 1, None, (tracked,)) for each in seen]
+def _views_entry(operand: Layout, seen: Sequence[Strided], tracked: bool) -> Entry:
+    views = [_view(operand.dtype, each, 0, 1, None, (tracked,), operand.device) for each in seen]
 
     def split(source: Tensor) -> tuple[Tensor, ...]:
         found = tuple([view(source) for view in views])
@@ -213,16 +228,17 @@ def _general_entry(plan: Plan) -> Entry:
     """Any plan: several outputs, views among them, several steps."""
     tensor_inputs, params, new_bytes = plan.tensor_inputs, plan.params, plan.new_bytes
     outputs = [
-        (o.input, o.buffer, layout_of(o.dtype, o.strided.shape, o.strided.strides), o.strided.offset)
+        (o.input, o.buffer, layout_of(o.dtype, o.strided.shape, o.strided.strides, device=plan.device), o.strided.offset)
         for o in plan.outputs
     ]
+    new_storage = storage_type(plan.device)
     # A buffer seen by one output from its start is that tensor's own storage; otherwise the output is a plain tensor
     # over the shared storage, which is not a view to autograd.
     single = len(outputs) == 1
     run = plan.run
 
     def general(*operands: Any) -> Any:
-        storages = [Storage(n) for n in new_bytes]
+        storages = [new_storage(n) for n in new_bytes]
         words = [operands[i].ptr for i in tensor_inputs]
         words += [s.ptr for s in storages]
         if params:

@@ -13,11 +13,13 @@ from typing import Any
 
 from tensorsmith.autograd.node import origin_message, rebase_history
 from tensorsmith.autograd.saved import SavedTensor
+from tensorsmith.core.device import Device
 from tensorsmith.core.dtypes import DType, category, of_python_scalar, promote_operands, type_name
 from tensorsmith.core.layout import Layout
 from tensorsmith.core.shapes import broadcast_shapes
 from tensorsmith.core.views import Strided, covers_once, may_overlap_itself
 from tensorsmith.eager import dispatch
+from tensorsmith.eager.devices import device_of, to_move
 from tensorsmith.eager.large_ints import call_again
 from tensorsmith.eager.operator import Kind, Operation, Operator, Program, program_key
 from tensorsmith.eager.record import OperatorNode, note_user_line, save, saved_table
@@ -28,7 +30,7 @@ from tensorsmith.runtime.plan import Output, Plan, build_plan
 from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import storage_type
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -94,6 +96,9 @@ Write = Callable[[Sequence[Any]], None]
 
 
 def _make_entry(operation: InplaceOperation, kinds: list[Kind], attrs: dict[str, Any]) -> Callable[..., Any]:
+    moved = to_move(kinds)
+    if moved is not None and not set(moved[1]) & set(operation.writes):
+        return lambda *operands: operation(*(x.to(moved[0]) if i in moved[1] else x for i, x in enumerate(operands)), **attrs)
     targets = check_operands(operation, kinds, attrs)
     return recording_entry(operation, kinds, attrs, _writer(operation, kinds, attrs, targets))
 
@@ -127,12 +132,13 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
     inputs = [Strided(k.shape, k.strides) if isinstance(k, Layout) else None for k in kinds]
     direct = operation.operator.pointwise and not any(_may_fail(node) for node in program.graph.live_nodes())
     required = {k: Strided(t.shape, t.strides) for k, t in enumerate(targets)} if direct else {}
-    plan = build_plan(program.graph, inputs, required)
+    device = device_of(operation.name, kinds, attrs)
+    plan = build_plan(program.graph, inputs, required, device=device)
     plan.name = operation.name
     direct = direct and len(plan.steps) <= 1 and plan.workspace_bytes == 0
     buffers = [o.buffer for o in plan.outputs]
     tensor_inputs = plan.tensor_inputs
-    copies = [_copy_plan(o, targets[k]) for k, o in enumerate(plan.outputs)] if not direct else []
+    copies = [_copy_plan(o, targets[k], device) for k, o in enumerate(plan.outputs)] if not direct else []
     ordered = [w for _, w in sorted(zip(buffers, writes))]  # operands in the order of the plan's new buffers
     run = plan.run
     if direct and not profiler.active and len(plan.steps) == 1 and isinstance(plan.steps[0], KernelStep):
@@ -145,7 +151,7 @@ def _writer(operation: InplaceOperation, kinds: Sequence[Kind], attrs: dict[str,
             words += plan.number_words(operands)
             run(words)
             return
-        storages = [Storage(n) for n in plan.new_bytes]
+        storages = [storage_type(device)(n) for n in plan.new_bytes]
         words += [s.ptr for s in storages]
         words += plan.number_words(operands)
         run(words)
@@ -301,12 +307,12 @@ def recording_entry(
     return entry
 
 
-def _copy_plan(output: Output, target: Layout) -> Plan:
+def _copy_plan(output: Output, target: Layout, device: Device) -> Plan:
     """The plan that copies an output of another plan to the tensor it is for."""
     graph = Graph()
     graph.outputs = (graph.add(Primitive.CAST, (graph.input(output.strided.shape, output.dtype),), dtype=target.dtype),)
     place = Strided(target.shape, target.strides)
-    return build_plan(graph, [output.strided], {0: place})  # the strides carry the offset
+    return build_plan(graph, [output.strided], {0: place}, device=device)  # the strides carry the offset
 
 
 def check_writable(name: str, target: Tensor) -> None:

@@ -21,6 +21,7 @@ from tensorsmith.core.layout import Layout
 from tensorsmith.core.memory_format import MemoryFormat
 from tensorsmith.core.shapes import is_broadcast_error
 from tensorsmith.core.views import Strided
+from tensorsmith.eager.devices import without_device
 from tensorsmith.ir.build import promote
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of
 from tensorsmith.ir.jvp import ForwardGraph, jvp
@@ -152,6 +153,7 @@ class Operator(Operation):
         _ALL[name] = self
 
     def program(self, kinds: Sequence[Kind], attrs: dict[str, Any]) -> Program:
+        attrs = without_device(attrs)
         key = program_key(kinds, attrs)
         found = self._programs.get(key)
         if found is None:

@@ -135,11 +135,11 @@ class ViewNode(Node):
             return (None,)
         source = self.source
         if not modes.grad and modes.tracer is None and grad.layout.dtype is source.dtype:
-            whole = layout_of(source.dtype, source.shape)
+            whole = layout_of(source.dtype, source.shape, device=source.device)
             seen = self.operation.places([whole], self.attrs)
             if isinstance(seen, Strided) and grad.layout.numel < whole.numel and not may_overlap_itself(seen):
                 result = arithmetic.zeros(whole)
-                arithmetic.copy_(make_view(result, layout_of(source.dtype, seen.shape, seen.strides), seen.offset), grad)
+                arithmetic.copy_(make_view(result, layout_of(source.dtype, seen.shape, seen.strides, device=source.device), seen.offset), grad)
                 return (result,)
         backward = self.operation.program([source], self.attrs).backward((True,), (True,))
         if not backward.computes:

@@ -35,13 +35,14 @@ from types import CodeType
 from typing import Any
 
 from tensorsmith.autograd.node import _sequence, gradient_edge
+from tensorsmith.core.device import CPU
 from tensorsmith.core.layout import Layout
 from tensorsmith.eager.operator import Operation, Program
 from tensorsmith.eager.record import OperatorNode, ViewNode, note_user_line, save
 from tensorsmith.runtime.plan import Plan
 from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import storage_type
 from tensorsmith.tensor.tensor import Tensor, unrecorded_origin
 
 _codes: dict[str, CodeType] = {}
@@ -72,17 +73,24 @@ def launch_entry(
         else:
             launched.append(line)
         launched += ["if code is not None:", f"    fail({number}, code, ({', '.join(operand_of_word)},))"]
-    free = free_list(nbytes)
+    free: list[int] = []
+    if plan.device is CPU:
+        free = free_list(nbytes)
+        memory = [
+            "try:",
+            "    ptr = pop()",
+            "except IndexError:",
+            "    ptr = allocate(nbytes)",
+            "storage = new(Storage)",
+            "storage.ptr = ptr",
+            "storage.nbytes = nbytes",
+            "storage.free = free",
+            "storage.version = 0",
+        ]
+    else:  # whose free lists depend on the current stream
+        memory = ["storage = Storage(nbytes)", "ptr = storage.ptr"]
     body = [
-        "try:",
-        "    ptr = pop()",
-        "except IndexError:",
-        "    ptr = allocate(nbytes)",
-        "storage = new(Storage)",
-        "storage.ptr = ptr",
-        "storage.nbytes = nbytes",
-        "storage.free = free",
-        "storage.version = 0",
+        *memory,
         *launched,
         "tensor = new(Tensor)",
         "tensor.ptr = ptr",
@@ -92,7 +100,8 @@ def launch_entry(
         "tensor.state = None",
     ]
     names = {
-        "pop": free.pop, "free": free, "allocate": allocate, "nbytes": nbytes, "Storage": Storage, "launch": launch,
+        "pop": free.pop, "free": free, "allocate": allocate, "nbytes": nbytes, "Storage": storage_type(plan.device),
+        "launch": launch,
         "keep": steps, "fail": plan.fail, "again": again, "layout": layout, "new": object.__new__, "Tensor": Tensor,
         **{f"recipe{number}": step.recipe.address for number, step in enumerate(steps)},
     }  # fmt: skip

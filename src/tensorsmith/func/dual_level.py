@@ -305,10 +305,10 @@ def _laid_out_as(tangent: Tensor, layout: Layout) -> Tensor:
     """The tangent with the strides of its primal; as it is where elements of that share memory."""
     if may_overlap_itself(Strided(layout.shape, layout.strides)):
         return tangent
-    wanted = layout_of(tangent.layout.dtype, layout.shape, layout.strides)
+    wanted = layout_of(tangent.layout.dtype, layout.shape, layout.strides, device=layout.device)
     if covers_once(Strided(layout.shape, layout.strides)):
         return arithmetic.clone(tangent, wanted)
-    flat = arithmetic.zeros(layout_of(wanted.dtype, (wanted.extent,)))  # with the primal's gaps
+    flat = arithmetic.zeros(layout_of(wanted.dtype, (wanted.extent,), device=wanted.device))  # with the primal's gaps
     return arithmetic.copy_(make_view(flat, wanted, 0), tangent)
 
 

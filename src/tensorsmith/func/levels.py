@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.core.device import Device
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, LevelLayout, layout_of
 from tensorsmith.eager import dispatch
@@ -78,17 +79,19 @@ class Level:
 
     # --- wrappers ---------------------------------------------------------------------------------------------------
 
-    def layout_of(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], tracked: bool) -> LevelLayout:
+    def layout_of(
+        self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], tracked: bool, device: Device
+    ) -> LevelLayout:
         """The one layout of these properties at this level."""
-        key = (dtype, shape, strides, tracked)
+        key = (dtype, shape, strides, tracked, device)
         found = self.layouts.get(key)
         if found is None:
-            found = self.layouts[key] = LevelLayout(layout_of(dtype, shape, strides), tracked, self)
+            found = self.layouts[key] = LevelLayout(layout_of(dtype, shape, strides, False, device), tracked, self)
         return found
 
     def layout_over(self, below: Layout) -> LevelLayout:
         """The layout of a wrapper, from that of the tensor below it."""
-        return self.layout_of(below.dtype, below.shape, below.strides, False)
+        return self.layout_of(below.dtype, below.shape, below.strides, False, below.device)
 
     def wrap(self, below: Tensor, operands: Sequence[Any] = ()) -> Tensor:
         """A wrapper over a tensor of a lower level; a view of the operand among `operands` whose memory it shares."""
@@ -140,7 +143,7 @@ class Level:
 
     def layout_below(self, wrapper: Tensor, layout: Layout) -> Layout:
         """The layout that a view of a wrapper has below it."""
-        return layout_of(layout.dtype, layout.shape, layout.strides)
+        return layout_of(layout.dtype, layout.shape, layout.strides, device=layout.device)
 
     def detach(self, wrapper: Tensor) -> Tensor:
         """An untracked wrapper over what is below, detached."""

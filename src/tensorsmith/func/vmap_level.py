@@ -44,7 +44,7 @@ class VmapLevel(Level):
         self.randomness = randomness
 
     def layout_over(self, below: Layout) -> LevelLayout:
-        return self.layout_of(below.dtype, below.shape[1:], below.strides[1:], False)
+        return self.layout_of(below.dtype, below.shape[1:], below.strides[1:], False, below.device)
 
     def layout_below(self, wrapper: Tensor, layout: Layout) -> Layout:
         below = self.lower(wrapper).layout
@@ -53,7 +53,7 @@ class VmapLevel(Level):
             raise RuntimeError(
                 f"vmap: the examples do not lie so that {below.dtype.name} could be seen as {layout.dtype.name}"
             )
-        return layout_of(layout.dtype, (self.extent, *layout.shape), (step, *layout.strides))
+        return layout_of(layout.dtype, (self.extent, *layout.shape), (step, *layout.strides), device=layout.device)
 
     def blank(
         self, wrapper: Tensor, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None

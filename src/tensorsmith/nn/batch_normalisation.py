@@ -10,7 +10,7 @@ from tensorsmith.nn.lazy import LazyModuleMixin
 from tensorsmith.nn.linear import new_parameter
 from tensorsmith.nn.module import Module
 from tensorsmith.nn.uninitialized import UninitializedBuffer, UninitializedParameter, UninitializedTensor
-from tensorsmith.ops.creation import check_device, ones, zeros
+from tensorsmith.ops.creation import ones, zeros
 from tensorsmith.tensor.modes import no_grad
 from tensorsmith.tensor.tensor import Tensor
 
@@ -28,7 +28,6 @@ class ChannelStatistics(Module):
         track_running_stats: bool = True, device: Any = None, dtype: DType | None = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        check_device(device)
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum
@@ -37,7 +36,10 @@ class ChannelStatistics(Module):
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             self.register_parameter(name, new_parameter((num_features,), dtype, device) if wanted else None)
         dtype = dtype or get_default_dtype()
-        found = (zeros(num_features, dtype=dtype), ones(num_features, dtype=dtype), zeros((), dtype=int64))
+        found = (
+            zeros(num_features, dtype=dtype, device=device), ones(num_features, dtype=dtype, device=device),
+            zeros((), dtype=int64, device=device),
+        )  # fmt: skip
         for name, each in zip(STATISTICS, found):
             self.register_buffer(name, each if track_running_stats else None)
         self.reset_parameters()

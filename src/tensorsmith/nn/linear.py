@@ -9,16 +9,16 @@ from tensorsmith.core.dtypes import DType, get_default_dtype
 from tensorsmith.nn import functional as F, init
 from tensorsmith.nn.module import Module
 from tensorsmith.nn.parameter import Parameter
-from tensorsmith.ops.creation import check_device
+from tensorsmith.tensor.placement import place_of
 from tensorsmith.tensor.tensor import Tensor, empty_tensor
 
 
 def new_parameter(shape: tuple[int, ...], dtype: DType | None, device: Any = None) -> Parameter:
     """A parameter over new memory that holds anything yet."""
-    check_device(device)
+    place = place_of(device)
     if any(n < 0 for n in shape):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
-    return Parameter(empty_tensor(dtype or get_default_dtype(), shape))
+    return Parameter(empty_tensor(dtype or get_default_dtype(), shape, None, place))
 
 
 class Identity(Module):

@@ -15,9 +15,10 @@ from tensorsmith.nn.global_hooks import CALLS
 from tensorsmith.nn.hooks import ModuleHooks, call_with_hooks, register
 from tensorsmith.nn.members import Members
 from tensorsmith.nn.state import IncompatibleKeys, load_state, save_state
-from tensorsmith.ops.conversion import destination
+from tensorsmith.ops.conversion import cuda_device, destination
 from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.tensor.modes import modes, no_grad
+from tensorsmith.tensor.placement import device_from
 from tensorsmith.tensor.tensor import Tensor
 
 T = TypeVar("T", bound="Module")
@@ -131,12 +132,14 @@ class Module(Members):
         """
         dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
         form = kwargs.pop("memory_format", None)
-        kwargs.pop("non_blocking", None)
+        non_blocking = kwargs.pop("non_blocking", False)
         if kwargs:
             raise TypeError(f"to() got unexpected keyword arguments: {', '.join(kwargs)}")
-        dtype = destination(args, dtype, device)
+        dtype, place = destination(args, dtype, device)
         if form is not None:  # of images and their kernels
             self._apply(lambda t: t.to(memory_format=form) if t.ndim in (4, 5) else t)
+        if place is not None:
+            self._apply(lambda t: t.to(place, non_blocking=non_blocking))
         if dtype is None:
             return self
         if dtype.kind not in "fc":
@@ -170,17 +173,17 @@ class Module(Members):
 
     def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
         """New memory, with any values, for every parameter and buffer."""
-        destination((), None, device)
-        return self._apply(lambda t: t.new_empty(t.layout.shape), recurse)
+        place = device_from(device)
+        return self._apply(lambda t: t.new_empty(t.layout.shape, device=place), recurse)
 
     def cpu(self: T) -> T:
-        """On the CPU, where every tensor is."""
-        return self
+        """Every parameter and buffer on the CPU."""
+        return self._apply(lambda t: t.cpu())
 
     def cuda(self: T, device: Any = None) -> T:
-        """Refused: tensors live on the CPU only so far."""
-        destination((), None, "cuda")
-        return self
+        """Every parameter and buffer on a CUDA device, the current one where none is given."""
+        place = cuda_device(device)
+        return self._apply(lambda t: t.to(place))
 
     # --- state ------------------------------------------------------------------------------------------------------
 

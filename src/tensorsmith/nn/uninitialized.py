@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from tensorsmith.core.dtypes import DType, get_default_dtype
 from tensorsmith.nn.parameter import Parameter, make_member
 from tensorsmith.ops.conversion import destination
-from tensorsmith.ops.creation import check_device
+from tensorsmith.tensor.placement import device_from, place_of
 from tensorsmith.tensor.tensor import Tensor, empty_tensor
 
 _LAYOUT: Any = Tensor.layout  # the slot itself, which UninitializedTensor puts a refusal before
@@ -69,9 +69,8 @@ class UninitializedTensor(Tensor):
 
     def materialize(self, shape: Any, device: Any = None, dtype: DType | None = None) -> None:
         """Give it memory of a shape (which holds anything yet) and make it an ordinary Parameter or Buffer."""
-        check_device(device)
         own = _LAYOUT.__get__(self)
-        made = empty_tensor(dtype or own.dtype, tuple(shape))
+        made = empty_tensor(dtype or own.dtype, tuple(shape), None, own.device if device is None else device_from(device))
         self.storage, self.ptr = made.storage, made.ptr
         _LAYOUT.__set__(self, made.layout.with_tracking(own.tracked))
         self.__class__ = self.cls_to_become  # type: ignore[assignment]
@@ -79,23 +78,24 @@ class UninitializedTensor(Tensor):
     @property
     def data(self) -> Tensor:
         """An empty tensor of its dtype; what is assigned gives the dtype that it waits with."""
-        return empty_tensor(self.dtype, (0,))
+        return empty_tensor(self.dtype, (0,), None, _LAYOUT.__get__(self).device)
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        _LAYOUT.__set__(self, empty_tensor(value.layout.dtype, (0,)).layout.with_tracking(self.requires_grad))
+        made = empty_tensor(value.layout.dtype, (0,), None, value.layout.device)
+        _LAYOUT.__set__(self, made.layout.with_tracking(self.requires_grad))
 
     def to(self, *args: Any, dtype: DType | None = None, device: Any = None, **options: Any) -> Any:
-        """Have it wait with another dtype."""
-        dtype = destination(args, dtype, device)
-        if dtype is not None:
-            self.data = empty_tensor(dtype, (0,))
+        """Have it wait with another dtype, or for another device."""
+        dtype, place = destination(args, dtype, device)
+        own = _LAYOUT.__get__(self)
+        self.data = empty_tensor(dtype or own.dtype, (0,), None, place or own.device)
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         found = memo.get(id(self))
         if found is None:
-            found = memo[id(self)] = _uninitialized(type(self), self.requires_grad, None, self.dtype)
+            found = memo[id(self)] = _uninitialized(type(self), self.requires_grad, _LAYOUT.__get__(self).device, self.dtype)
         return found
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -106,8 +106,7 @@ class UninitializedTensor(Tensor):
 
 
 def _uninitialized(cls: type[Tensor], tracked: bool, device: Any, dtype: DType | None) -> Any:
-    check_device(device)
-    return make_member(cls, empty_tensor(dtype or get_default_dtype(), (0,)), tracked)
+    return make_member(cls, empty_tensor(dtype or get_default_dtype(), (0,), None, place_of(device)), tracked)
 
 
 class UninitializedParameter(UninitializedTensor, Parameter):

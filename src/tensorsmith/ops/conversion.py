@@ -9,17 +9,20 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType, as_dtype
 from tensorsmith.core.memory_format import contiguous_format, format_of, preserve_format, suggested
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.creation import array_of, check_device, from_numpy
+from tensorsmith.ops.creation import array_of, from_numpy
+from tensorsmith.ops.device_copies import to_device
 from tensorsmith.ops.memory_formats import copied_in
 from tensorsmith.ops.raw_keys import as_bool
 from tensorsmith.ops.registry import method, public
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Device, Tensor, make_tensor, need_memory
+from tensorsmith.tensor.placement import device_from
+from tensorsmith.tensor.storage import Storage, storage_type
+from tensorsmith.tensor.tensor import Tensor, make_tensor, need_memory
 
 
 def _cast(x: Node, dtype: DType) -> Node:
@@ -57,28 +60,34 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return to(self, other.dtype)
 
 
-def destination(args: Sequence[Any], dtype: DType | None, device: Any) -> DType | None:
-    """The dtype that the arguments of `to` ask for: among them a dtype, a device, or a tensor to be like."""
+def destination(args: Sequence[Any], dtype: DType | None, device: Any) -> tuple[DType | None, Device | None]:
+    """dtype and device that the arguments of `to` ask for: among them a dtype, a device, or a tensor to be like."""
     for argument in args:
         if isinstance(argument, DType):
             dtype = argument
         elif isinstance(argument, Tensor):
-            dtype = argument.dtype
-        elif isinstance(argument, str | Device):
+            dtype, device = argument.dtype, argument.layout.device
+        elif isinstance(argument, str | Device) or argument.__class__ is int:
             device = argument
         elif isinstance(argument, type):
             dtype = as_dtype(argument)
         elif argument is not None and not isinstance(argument, bool):
             raise TypeError(f"to(): expected a dtype, a device or a tensor, got {type(argument).__name__}")
-    check_device(device)
-    return as_dtype(dtype)
+    return as_dtype(dtype), None if device is None else device_from(device)
+
+
+def cuda_device(device: Any) -> Device:
+    """The CUDA device that `cuda(device)` names: the current one where it names none."""
+    found = device_from("cuda" if device is None else device)
+    if found.type != "cuda":
+        raise RuntimeError(f"Invalid device, must be cuda device, got {found}")
+    return found
 
 
 @method()
-def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
-    """Refused: tensors live on the CPU only so far."""
-    check_device("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
-    return self
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """On a CUDA device, the current one where none is given; the tensor itself where it is there."""
+    return to(self, cuda_device(device), non_blocking=non_blocking, memory_format=memory_format)
 
 
 @method()
@@ -87,7 +96,11 @@ def to(
     non_blocking: bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
     """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(other)`; the tensor itself where nothing changes."""
-    dtype = destination(args, dtype, device)
+    dtype, place = destination(args, dtype, device)
+    if place is not None and place is not self.layout.device:
+        smaller = dtype is not None and dtype.itemsize < self.layout.dtype.itemsize
+        moved = to_device(to(self, dtype) if smaller else self, place, non_blocking or (len(args) > 1 and args[-1] is True))
+        return to(moved, dtype, memory_format=memory_format)
     if memory_format is not None:
         form = format_of("to", memory_format)
         if form is not preserve_format:
@@ -139,8 +152,8 @@ def chalf(self: Tensor, memory_format: Any = None) -> Tensor:
 
 @method()
 def cpu(self: Tensor, *, memory_format: Any = None) -> Tensor:
-    """On the CPU, where every tensor is."""
-    return self if memory_format is None else to(self, memory_format=memory_format)
+    """On the CPU: the tensor itself where it is there."""
+    return to(self, CPU, memory_format=memory_format)
 
 
 class _Exported:
@@ -168,6 +181,13 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     """
     if modes.tracer is not None:
         modes.tracer.refuse(self, "numpy()")
+    if self.layout.device is not CPU:
+        if not force:
+            raise TypeError(
+                f"can't convert {self.layout.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                "memory first."
+            )
+        self = to(self.detach(), CPU)  # type: ignore[attr-defined]
     if self.layout.tracked and not force:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.layout.dtype is dtypes.bfloat16:
@@ -263,7 +283,7 @@ def _get_data(self: Tensor) -> Tensor:
     """The same memory, not tracked; its writes do not count as writes to this tensor."""
     if modes.tracer is not None:
         return modes.tracer.detach(self)
-    alias = Storage.foreign(self.storage.ptr, self.storage.nbytes, self.storage)
+    alias = storage_type(self.layout.device).foreign(self.storage.ptr, self.storage.nbytes, self.storage)
     return make_tensor(self.layout.with_tracking(False), alias, self.ptr)
 
 

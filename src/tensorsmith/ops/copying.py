@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,9 @@ import numpy as np
 from tensorsmith.core.dtypes import BY_NAME
 from tensorsmith.core.layout import Layout
 from tensorsmith.ops.conversion import clone, detach
-from tensorsmith.ops.creation import array_of
+from tensorsmith.ops.host_data import array_of
 from tensorsmith.ops.registry import method
+from tensorsmith.tensor.host_values import write_values
 from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, empty_tensor, need_memory
 
@@ -45,9 +45,7 @@ def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         )
     storage = memo.get(id(self.storage))
     if storage is None:
-        storage = Storage(self.storage.nbytes)
-        ctypes.memmove(storage.ptr, self.storage.ptr, self.storage.nbytes)
-        memo[id(self.storage)] = storage
+        storage = memo[id(self.storage)] = self.storage.copy()
     result = memo[id(self)] = _leaf(type(self), self.layout, storage, storage.ptr + (self.ptr - self.storage.ptr))
     if self.state is not None:
         if self.state.grad is not None:
@@ -74,7 +72,7 @@ def rebuild(cls: type[Tensor], dtype: str, shape: tuple[int, ...], data: bytes, 
     found = BY_NAME[dtype]
     tensor = empty_tensor(found, shape)
     if data:
-        array_of(tensor)[...] = np.frombuffer(data, found.numpy).reshape(shape)
+        write_values(tensor, np.frombuffer(data, found.numpy).reshape(shape))
     tensor = _leaf(cls, tensor.layout.with_tracking(tracked), tensor.storage, tensor.ptr)
     tensor.__dict__.update(extra)
     return tensor

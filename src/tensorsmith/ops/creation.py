@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType, as_dtype, from_numpy_dtype, get_default_dtype, int64, of_python_scalar
 from tensorsmith.core.layout import layout_of
 from tensorsmith.core.memory_format import format_of, format_strides, preserve_format
@@ -21,9 +22,11 @@ from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.host_data import array_of, cast_array, from_python
 from tensorsmith.ops.raw_keys import as_int, find
 from tensorsmith.ops.registry import public
+from tensorsmith.tensor.host_values import write_values
 from tensorsmith.tensor.modes import modes
+from tensorsmith.tensor.placement import device_from, on, place_of
 from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Device, Size, Tensor, empty_tensor, make_tensor, need_memory
+from tensorsmith.tensor.tensor import Size, Tensor, empty_tensor, make_tensor, need_memory
 
 Shape = int | Sequence[int]
 
@@ -45,12 +48,6 @@ def shape_of(operator: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     if math.prod(shape) >= 1 << 59:  # the widest dtype has 16 bytes
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
     return shape
-
-
-def check_device(device: Any) -> None:
-    """Refuse a device that tensors cannot live on."""
-    if device is not None and Device(device).type != "cpu":
-        raise NotImplementedError(f"device '{device}': tensors live on the CPU only so far")
 
 
 def _finish(tensor: Tensor, requires_grad: bool) -> Tensor:
@@ -104,8 +101,9 @@ def _known_to_tracer(made: Tensor, array: np.ndarray | None = None) -> Tensor:
 
 
 def blank_tensor(
-    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, like: Tensor | None = None
-) -> Tensor:
+    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, like: Tensor | None = None,
+    device: Device = CPU,
+) -> Tensor:  # fmt: skip
     """A new tensor to be written by operators; while a function is traced, one without memory like every other result.
 
     like: the tensor it is made after; where that stands for one example of a vmap, so does the new one
@@ -113,16 +111,16 @@ def blank_tensor(
     if like is not None and like.layout.level is not None:
         return like.layout.level.blank(like, dtype, shape, strides)
     if modes.tracer is not None:
-        return modes.tracer.blank(dtype, shape, strides)
-    return empty_tensor(dtype, shape, strides)
+        return modes.tracer.blank(dtype, shape, strides, device)
+    return empty_tensor(dtype, shape, strides, device)
 
 
-def copy_array(array: np.ndarray, dtype: DType | None = None) -> Tensor:
+def copy_array(array: np.ndarray, dtype: DType | None = None, device: Device = CPU) -> Tensor:
     """A tensor of its own with the values of an array, cast as tensors are."""
     dtype = dtype or from_numpy_dtype(array.dtype)
-    result = empty_tensor(dtype, array.shape)
+    result = empty_tensor(dtype, array.shape, None, device)
     if array.size:
-        array_of(result)[...] = cast_array(array, dtype)
+        write_values(result, cast_array(array, dtype))
     return _known_to_tracer(result)
 
 
@@ -139,24 +137,28 @@ def tensor(
     >>> ts.tensor([[1.0, 2.0], [3.0, 4.0]]).shape
     tensorsmith.Size([2, 2])
     """
-    check_device(device)
     dtype = as_dtype(dtype)
     if isinstance(data, Tensor):
-        result = copy_array(array_of(data), dtype or data.dtype)
-        return _finish(result, requires_grad)
-    return _finish(copy_array(*from_python(data, dtype)), requires_grad)
+        place = data.layout.device if device is None else device_from(device)
+        result = copy_array(array_of(data), dtype or data.dtype, place)
+    else:
+        place = place_of(device)
+        result = copy_array(*from_python(data, dtype), place)
+    if pin_memory:
+        result = result.pin_memory()  # type: ignore[attr-defined]
+    return _finish(result, requires_grad)
 
 
 @public("creation", method=False, aliases=("asarray",))
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """A tensor sharing memory with `data` where possible (tensors, NumPy arrays), a copy otherwise."""
-    check_device(device)
     dtype = as_dtype(dtype)
     if isinstance(data, Tensor):
-        return data if dtype is None or dtype is data.dtype else data.to(dtype)
-    if isinstance(data, np.ndarray) and (dtype is None or from_numpy_dtype(data.dtype) is dtype):
+        moved = data if device is None else data.to(device)  # type: ignore[attr-defined]
+        return moved if dtype is None or dtype is data.dtype else moved.to(dtype)
+    if place_of(device) is CPU and isinstance(data, np.ndarray) and (dtype is None or from_numpy_dtype(data.dtype) is dtype):
         return from_numpy(data) if all(s >= 0 for s in data.strides) else copy_array(data)
-    return tensor(data, dtype=dtype)
+    return tensor(data, dtype=dtype, device=device)
 
 
 def _full(*operands: Any, shape: tuple[int, ...], dtype: DType) -> Node:
@@ -173,7 +175,7 @@ def full(
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """A tensor of shape `size` filled with one value."""
-    check_device(device)
+    place = place_of(device)
     if not isinstance(size, tuple | list):
         raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
     shape = shape_of("full", (size,))
@@ -185,13 +187,13 @@ def full(
     from tensorsmith.ops.inplace import number_for
 
     fill_value = number_for("full", fill_value, dtype)
-    return _finish(_full_operator(fill_value, shape=shape, dtype=dtype), requires_grad)
+    return _finish(_full_operator(fill_value, shape=shape, dtype=dtype, **on(place)), requires_grad)
 
 
 def _constant(name: str, value: int, size: tuple, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
     """zeros and ones, by the raw arguments where they were seen before."""
     dtype = dtype or get_default_dtype()
-    plain = device is None and not requires_grad and all([n.__class__ is int for n in size])  # 2.0 would equal 2 in a key
+    plain = device is None and modes.device is None and not requires_grad and all([n.__class__ is int for n in size])  # 2.0 would equal 2 in a key
     key = (name, size, dtype)
     if plain:
         entry = find(key)
@@ -230,10 +232,11 @@ def empty(
     memory_format: Any = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """A tensor whose memory holds anything."""
-    check_device(device)
+    place = place_of(device)
     shape = shape_of("empty", size)
     strides = None if memory_format is None else format_strides(format_of("empty", memory_format), shape)
-    return _finish(blank_tensor(dtype or get_default_dtype(), shape, strides), requires_grad)
+    made = blank_tensor(dtype or get_default_dtype(), shape, strides, device=place)
+    return _finish(made.pin_memory() if pin_memory else made, requires_grad)  # type: ignore[attr-defined]
 
 
 @public("creation", method=False)
@@ -242,13 +245,13 @@ def empty_strided(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of given strides whose memory holds anything."""
-    check_device(device)
+    place = place_of(device)
     if len(size) != len(stride):
         raise RuntimeError(f"empty_strided: dimensionality of sizes ({len(size)}) must match strides ({len(stride)})")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"empty_strided: strides must not be negative, got {list(stride)}")
-    return _finish(blank_tensor(dtype or get_default_dtype(), shape_of("empty_strided", (size,)), tuple(stride)),
-                   requires_grad)  # fmt: skip
+    shape = shape_of("empty_strided", (size,))
+    return _finish(blank_tensor(dtype or get_default_dtype(), shape, tuple(stride), device=place), requires_grad)
 
 
 def _filled(made: Tensor, value: Any) -> Tensor:
@@ -263,9 +266,9 @@ def _like(name: str, value: Any) -> None:
         input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,  # noqa: A002
         memory_format: Any = None,
     ) -> Tensor:  # fmt: skip
-        check_device(device)
+        place = input.layout.device if device is None else device_from(device)
         strides = like_strides(input, name, memory_format)
-        result = blank_tensor(dtype or input.dtype, input.layout.shape, strides, input)
+        result = blank_tensor(dtype or input.dtype, input.layout.shape, strides, input, place)
         return _finish(result if value is None else _filled(result, value), requires_grad)
 
     function.__name__ = function.__qualname__ = name
@@ -293,8 +296,9 @@ def full_like(
     requires_grad: bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
     """A tensor like another, filled with one value."""
-    check_device(device)
-    result = blank_tensor(dtype or input.dtype, input.layout.shape, like_strides(input, "full_like", memory_format), input)
+    place = input.layout.device if device is None else device_from(device)
+    strides = like_strides(input, "full_like", memory_format)
+    result = blank_tensor(dtype or input.dtype, input.layout.shape, strides, input, place)
     return _finish(_filled(result, fill_value), requires_grad)
 
 
@@ -319,7 +323,7 @@ def arange(
     dtype: int64 where all arguments are ints, the default dtype otherwise.
     Raises RuntimeError for step 0 or bounds that the step does not lead between.
     """
-    check_device(device)
+    place = place_of(device)
     if end is None:
         start, end = 0, start
     values = [v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step)]
@@ -349,7 +353,7 @@ def arange(
         start, step = int(start), int(step)  # a step of 0 repeats the start, as in PyTorch
     else:
         start, step = float(start), float(step)
-    result = _arange_operator(start, step, length=length, dtype=dtype)
+    result = _arange_operator(start, step, length=length, dtype=dtype, **on(place))
     return _finish(result, requires_grad)
 
 
@@ -380,7 +384,7 @@ def linspace(
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """`steps` values from start to end, both included, at equal distances."""
-    check_device(device)
+    place = place_of(device)
     steps = as_int("linspace", steps, "steps")
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
@@ -392,7 +396,7 @@ def linspace(
     if given_complex and not dtype.is_complex:
         raise RuntimeError(f"linspace(): complex bounds need a complex dtype, got {dtype.name}")
     first, last = (complex(first), complex(last)) if given_complex else bounds_of_steps(first, last, dtype)
-    return _finish(_linspace_operator(first, last, steps=steps, dtype=dtype), requires_grad)
+    return _finish(_linspace_operator(first, last, steps=steps, dtype=dtype, **on(place)), requires_grad)
 
 
 def _eye(one: Any, *, n: int, m: int, dtype: DType) -> Node:
@@ -412,12 +416,13 @@ def eye(
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Ones on the diagonal of an (n, m) matrix of zeros."""
-    check_device(device)
+    place = place_of(device)
     n = as_int("eye", n, "n")
     columns = n if m is None else as_int("eye", m, "m")
     if n < 0 or columns < 0:
         raise RuntimeError(f"n must be greater or equal to 0, got {min(n, columns)}")
-    return _finish(_eye_operator(1, n=n, m=columns, dtype=dtype or get_default_dtype()), requires_grad)
+    made = _eye_operator(1, n=n, m=columns, dtype=dtype or get_default_dtype(), **on(place))
+    return _finish(made, requires_grad)
 
 
 @public("creation", method=False)
@@ -429,15 +434,15 @@ def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None,
 def _construct(self: Tensor, *data: Any, device: Any = None) -> None:
     """`Tensor([1, 2])` copies values into the default dtype, `Tensor(2, 3)` has that shape and holds anything, `Tensor(x)` is
     another tensor over the memory of x. `ts.tensor` is the better name for the first and `ts.empty` for the second."""
-    check_device(device)
+    place = place_of(device)
     if len(data) == 1 and isinstance(data[0], Tensor):
         made = data[0]
         if not made.storage.traced:
             need_memory("Tensor(x)", made)
     elif len(data) == 1 and isinstance(data[0], list | tuple | np.ndarray) and not isinstance(data[0], Size):
-        made = tensor(data[0], dtype=get_default_dtype())
+        made = tensor(data[0], dtype=get_default_dtype(), device=place)
     else:
-        made = empty_tensor(get_default_dtype(), shape_of("Tensor", data or (0,)))
+        made = empty_tensor(get_default_dtype(), shape_of("Tensor", data or (0,)), None, place)
     self.layout, self.storage, self.ptr = made.layout.with_tracking(False), made.storage, made.ptr
     self.node, self.output_number, self.base, self.state = None, 0, None, None
 

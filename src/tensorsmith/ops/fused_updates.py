@@ -141,7 +141,7 @@ def _in_real_parts(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
 def _of_real_parts(layout: Layout) -> Layout:
     """The layout of the same memory as real numbers."""
     seen = as_real(Strided(layout.shape, layout.strides))
-    return layout_of(real_dtype(layout.dtype), seen.shape, seen.strides, layout.tracked)
+    return layout_of(real_dtype(layout.dtype), seen.shape, seen.strides, layout.tracked, layout.device)
 
 
 def _order(plan: Plan) -> list[int]:

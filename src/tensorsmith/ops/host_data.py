@@ -22,20 +22,22 @@ from tensorsmith.core.dtypes import (
     promote_types,
     uint64,
 )
-from tensorsmith.core.views import Strided
-from tensorsmith.runtime.requests import array_at
 from tensorsmith.targets.reference.representation import converted, rounded
+from tensorsmith.tensor.host_values import values_at
 from tensorsmith.tensor.tensor import Tensor, readable, refuse_value
 
 
 def array_of(tensor: Tensor) -> np.ndarray:
-    """A NumPy array over a tensor's memory, for use while the tensor lives."""
+    """The values of a tensor as a NumPy array: over its memory, for use while the tensor lives; a copy of a CUDA device's.
+
+    It is to be read only: `write_values` writes.
+    """
     layout = tensor.layout
     if layout.level is not None:
         tensor = readable(tensor, "this operator")
     if tensor.storage.traced:
         refuse_value(tensor, "this operator")
-    return array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)
+    return values_at(tensor)
 
 
 def cast_array(array: np.ndarray, dtype: DType) -> np.ndarray:

@@ -72,7 +72,7 @@ def basic_view(x: Tensor, steps: tuple[Step, ...]) -> Tensor:
     """The view that the steps select."""
     if not x.layout.tracked and modes.tracer is None:  # not kept in FAST: positions vary from call to call
         place = _basic_place(Strided(x.layout.shape, x.layout.strides), steps)
-        return make_view(x, layout_of(x.layout.dtype, place.shape, place.strides), place.offset)
+        return make_view(x, layout_of(x.layout.dtype, place.shape, place.strides, device=x.layout.device), place.offset)
     return basic_operator(x, steps=steps)
 
 
@@ -197,7 +197,7 @@ def from_host(x: Tensor, what: str, function: Callable[[np.ndarray], np.ndarray]
     """What NumPy computes from the values of a tensor, which carries no gradient; under vmap, for every example."""
     if x.layout.level is not None:
         return x.layout.level.from_host(x, what, function)
-    return copy_array(function(host(x, what)))
+    return copy_array(function(host(x, what)), device=x.layout.device)
 
 
 def host(x: Tensor, what: str) -> np.ndarray:

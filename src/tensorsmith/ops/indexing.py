@@ -165,7 +165,7 @@ _FIRST = "x[int]"  # raw keys of the commonest calls
 def _first_entry(layout: Any) -> Any:
     """x[i] for any i on untracked tensors of one layout."""
     extent, stride = layout.shape[0], layout.strides[0] * layout.dtype.itemsize
-    row = layout_of(layout.dtype, layout.shape[1:], layout.strides[1:])
+    row = layout_of(layout.dtype, layout.shape[1:], layout.strides[1:], device=layout.device)
     new = Tensor.__new__
 
     def select(x: Tensor, index: int) -> Tensor:

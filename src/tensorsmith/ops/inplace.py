@@ -12,6 +12,7 @@ from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.ops.device_copies import copied_over, to_device
 from tensorsmith.ops.host_data import check_fits
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.registry import inplace_method, method
@@ -46,6 +47,10 @@ def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
     operand = as_operand(other)
     if operand is None:
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+    if isinstance(operand, Tensor) and operand.layout.device is not self.layout.device:
+        if copied_over(self, operand, non_blocking):
+            return self
+        operand = to_device(operand, self.layout.device, non_blocking)
     return copy_operation(self, operand)
 
 
@@ -79,7 +84,7 @@ def _written_once(target: Tensor) -> Tensor:
     if all(s or n <= 1 for n, s in zip(layout.shape, layout.strides)):
         return target
     shape = tuple(n if s else min(n, 1) for n, s in zip(layout.shape, layout.strides))
-    view = make_view(target, layout_of(layout.dtype, shape, layout.strides, layout.tracked), 0)
+    view = make_view(target, layout_of(layout.dtype, shape, layout.strides, layout.tracked, layout.device), 0)
     view.stamp = -1  # its node is derived when it is asked for
     return view
 

@@ -44,12 +44,12 @@ def _clone(tensor: Tensor, layout: Layout) -> Tensor:
         return clone_operator(tensor)
     if layout.contiguous:
         return contiguous_operator(tensor)
-    target = blank_tensor(layout.dtype, layout.shape, layout.strides)
+    target = blank_tensor(layout.dtype, layout.shape, layout.strides, device=layout.device)
     return copy_operation(target, tensor)
 
 
 def _zeros(layout: Layout) -> Tensor:
-    target = blank_tensor(layout.dtype, layout.shape, layout.strides)
+    target = blank_tensor(layout.dtype, layout.shape, layout.strides, device=layout.device)
     return copy_operation(target, 0)
 
 

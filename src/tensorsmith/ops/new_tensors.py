@@ -10,9 +10,14 @@ from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.ops import creation
 from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.conversion import clone
-from tensorsmith.ops.creation import check_device, shape_of
+from tensorsmith.ops.creation import shape_of
 from tensorsmith.ops.registry import TABLE, method, need_tensor, public
 from tensorsmith.tensor.tensor import Tensor
+
+
+def _beside(source: Tensor, device: Any) -> Any:
+    """The device asked for, else that of the tensor it is made from."""
+    return source.layout.device if device is None else device
 
 
 def _new(name: str, make: Any, value: int | None) -> None:
@@ -22,7 +27,7 @@ def _new(name: str, make: Any, value: int | None) -> None:
     ) -> Tensor:  # fmt: skip
         if self.layout.level is not None:
             return _after(self, shape_of(name, size), value, dtype, requires_grad)
-        return make(*size, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad)
+        return make(*size, dtype=dtype or self.layout.dtype, device=_beside(self, device), requires_grad=requires_grad)
 
     function.__name__ = function.__qualname__ = "new_" + name
     function.__doc__ = f"`{name}` in the dtype of this tensor."
@@ -49,7 +54,7 @@ def new_full(
     """A tensor of one value in the dtype of this tensor."""
     if self.layout.level is not None:
         return _after(self, shape_of("full", (tuple(size),)), fill_value, dtype, requires_grad)
-    return creation.full(size, fill_value, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad)
+    return creation.full(size, fill_value, dtype=dtype or self.layout.dtype, device=_beside(self, device), requires_grad=requires_grad)
 
 
 @method()
@@ -57,7 +62,7 @@ def new_tensor(
     self: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """A copy of data in the dtype of this tensor."""
-    return creation.tensor(data, dtype=dtype or self.layout.dtype, device=device, requires_grad=requires_grad)
+    return creation.tensor(data, dtype=dtype or self.layout.dtype, device=_beside(self, device), requires_grad=requires_grad)
 
 
 @method()
@@ -97,13 +102,12 @@ def logspace(
     """base ** x for `steps` equally distant x from start to end."""
     from tensorsmith.core.dtypes import complex128, float64, of_python_scalar
 
-    check_device(device)
     of_complex = any(isinstance(v.item() if isinstance(v, Tensor) else v, complex) for v in (start, end, base))
     dtype = dtype or of_python_scalar(0j if of_complex else 0.0)
     refuse("logspace_cpu", dtype, "b")
     if not of_complex:
         start, end = creation.bounds_of_steps(start, end, dtype)
-    found = (base ** creation.linspace(start, end, steps, dtype=complex128 if of_complex else float64)).to(dtype)
+    found = (base ** creation.linspace(start, end, steps, dtype=complex128 if of_complex else float64, device=device)).to(dtype)
     return found.requires_grad_(True) if requires_grad else found
 
 

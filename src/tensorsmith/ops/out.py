@@ -17,7 +17,7 @@ from tensorsmith.ops.checks import c_name
 from tensorsmith.ops.inplace import copy_operation
 from tensorsmith.ops.registry import TABLE
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import storage_type
 from tensorsmith.tensor.tensor import Tensor, need_memory
 
 # Operators whose `out` must have the dtype of the result, as must every `out` of several; all others convert to any dtype
@@ -138,7 +138,7 @@ def _check_operands(name: str, out: Tensor, shape: tuple[int, ...], operands: Se
     pointwise = entry is not None and entry.family == "pointwise"
     if not pointwise and name not in _NOT_AN_OPERAND:
         return
-    layout = out.layout if out.layout.shape == shape else layout_of(out.layout.dtype, shape)
+    layout = out.layout if out.layout.shape == shape else layout_of(out.layout.dtype, shape, device=out.layout.device)
     first, last = out.ptr, out.ptr + _bytes(layout)
     for x in _tensors(operands):
         same = x is out or (x.ptr == first and (x.layout.shape, x.layout.strides) == (layout.shape, layout.strides))
@@ -173,9 +173,9 @@ def resize_out(out: Tensor, shape: tuple[int, ...], quiet: bool = False) -> None
             stacklevel=5,
         )
     need_memory("resizing out", out)
-    layout = layout_of(out.layout.dtype, shape)
+    layout = layout_of(out.layout.dtype, shape, device=out.layout.device)
     if layout.nbytes > out.storage.nbytes - (out.ptr - out.storage.ptr):
-        out.storage = Storage(layout.nbytes)
+        out.storage = storage_type(layout.device)(layout.nbytes)
         out.ptr = out.storage.ptr
     out.layout = layout
 

@@ -12,11 +12,12 @@ from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
-from tensorsmith.ops.creation import check_device, copy_array
+from tensorsmith.ops.creation import copy_array
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.indexing import pick
 from tensorsmith.ops.raw_keys import as_bool
 from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.tensor.placement import place_of
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -75,14 +76,14 @@ def _triangle(name: str, lower: bool) -> None:
     def function(
         row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: Any = None, layout: Any = None
     ) -> Tensor:
-        check_device(device)
+        place = place_of(device)
         dtype = dtype or int64
         if row < 0 or col < 0:
             raise RuntimeError(f"{'row' if row < 0 else 'col'} must be non-negative, got {min(row, col)}")
         if dtype not in (int32, int64):
             raise NotImplementedError(f"\"{name}\" not implemented for '{type_name(dtype)}'; dtype is int32 or int64")
         found = np.tril_indices(row, offset, col) if lower else np.triu_indices(row, offset, col)
-        return copy_array(np.stack(found).astype(np.int64), dtype)
+        return copy_array(np.stack(found).astype(np.int64), dtype, place)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tensorsmith.core import dtypes
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType, get_default_dtype, int64, real_dtype, type_name
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
@@ -25,7 +26,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.ops.checks import c_name, refuse
 from tensorsmith.ops.complex_numbers import view_as_complex, view_as_real
-from tensorsmith.ops.creation import accepts_out, array_of, check_device, copy_array, like_strides, shape_of
+from tensorsmith.ops.creation import accepts_out, array_of, copy_array, like_strides, shape_of
 from tensorsmith.ops.index_steps import from_host
 from tensorsmith.ops.joining import cat
 from tensorsmith.ops.memory_formats import copied_with
@@ -33,7 +34,8 @@ from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
 from tensorsmith.scalar.table import Fn
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.tensor import Device, Tensor
+from tensorsmith.tensor.placement import device_from, on, place_of
+from tensorsmith.tensor.tensor import Tensor
 
 _MASK = (1 << 64) - 1
 
@@ -47,13 +49,9 @@ class Generator:
     """
 
     def __init__(self, device: Any = "cpu") -> None:
-        check_device(device)
+        self.device = device_from(device)
         self.key = 67280421310721  # PyTorch's default seed
         self.offset = 0
-
-    @property
-    def device(self) -> Device:
-        return Device("cpu")
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of this seed."""
@@ -286,9 +284,9 @@ def _floating(name: str, dtype: DType | None) -> DType:
     return dtype
 
 
-def _of_parts(make: Any, shape: tuple[int, ...], dtype: DType, generator: Generator | None) -> Tensor:
+def _of_parts(make: Any, shape: tuple[int, ...], dtype: DType, generator: Generator | None, place: Device) -> Tensor:
     """A complex tensor whose parts `make` drew."""
-    return view_as_complex(make((*shape, 2), dtype=real_dtype(dtype), generator=generator))
+    return view_as_complex(make((*shape, 2), dtype=real_dtype(dtype), generator=generator, device=place))
 
 
 @public("random", method=False, differentiable=False)
@@ -298,12 +296,12 @@ def rand(
     requires_grad: bool = False, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Uniform in [0, 1); of a complex dtype both parts are."""
-    check_device(device)
+    place = place_of(device)
     if dtype is not None and dtype.is_complex:
-        return _finish(_of_parts(rand, shape_of("rand", size), dtype, generator), requires_grad)
+        return _finish(_of_parts(rand, shape_of("rand", size), dtype, generator, place), requires_grad)
     shape, dtype = shape_of("rand", size), _floating("rand", dtype)
     key, offset = draw(math.prod(shape) * words_of(dtype), generator)
-    return _finish(_rand(key, offset, shape=shape, dtype=dtype), requires_grad)
+    return _finish(_rand(key, offset, shape=shape, dtype=dtype, **on(place)), requires_grad)
 
 
 @public("random", method=False, differentiable=False)
@@ -313,12 +311,12 @@ def randn(
     requires_grad: bool = False, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Normal with mean 0 and standard deviation 1; of a complex dtype the parts have variance 1/2 each."""
-    check_device(device)
+    place = place_of(device)
     if dtype is not None and dtype.is_complex:
-        return _finish(_of_parts(randn, shape_of("randn", size), dtype, generator) * math.sqrt(0.5), requires_grad)
+        return _finish(_of_parts(randn, shape_of("randn", size), dtype, generator, place) * math.sqrt(0.5), requires_grad)
     shape, dtype = shape_of("randn", size), _floating("randn", dtype)
     key, offset = draw(math.prod(shape) * 2 * words_of(dtype), generator)
-    return _finish(_randn(key, offset, shape=shape, dtype=dtype), requires_grad)
+    return _finish(_randn(key, offset, shape=shape, dtype=dtype, **on(place)), requires_grad)
 
 
 @public("random", method=False, differentiable=False)
@@ -328,7 +326,7 @@ def randint(
     device: Any = None, requires_grad: bool = False, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Integers in [low, high): `randint(high, size)` or `randint(low, high, size)`."""
-    check_device(device)
+    place = place_of(device)
     if size is None:
         low, high, size = 0, low, high
     if dtype is not None and dtype.is_complex:
@@ -340,7 +338,8 @@ def randint(
     _check_bounds(low, high, dtype or int64)
     shape = shape_of("randint", (size,))
     key, offset = draw(math.prod(shape) * 2, generator)
-    return _finish(_randint(key, offset, int(low), int(high), shape=shape, dtype=dtype or int64), requires_grad)
+    made = _randint(key, offset, int(low), int(high), shape=shape, dtype=dtype or int64, **on(place))
+    return _finish(made, requires_grad)
 
 
 def _check_bounds(low: int, high: int, dtype: DType) -> None:
@@ -361,7 +360,7 @@ def randperm(
     requires_grad: bool = False, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """A random permutation of 0 ... n-1: the order that sorts random words."""
-    check_device(device)
+    place = place_of(device)
     n = as_int("randperm", n, "n")
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
@@ -369,10 +368,10 @@ def randperm(
         refuse("randperm", dtype, "bc")
         if dtype.kind in "iu" and n - 1 > dtypes.iinfo(dtype).max:
             raise RuntimeError(f"randperm: value {n - 1} cannot be converted to type {c_name(dtype)} without overflow")
-    words = randint(0, 1 << 62, (n,), generator=generator)
+    words = randint(0, 1 << 62, (n,), generator=generator, device=CPU)
     if words.layout.level is not None or words.storage.traced:  # an order for every example of a vmap, or at every run
         return words.argsort(stable=True).to(dtype or int64)  # type: ignore[attr-defined]
-    return copy_array(np.argsort(array_of(words), kind="stable").astype((dtype or int64).numpy))
+    return copy_array(np.argsort(array_of(words), kind="stable").astype((dtype or int64).numpy), None, place)
 
 
 def _laid_like(made: Tensor, source: Tensor, name: str, memory_format: Any) -> Tensor:
@@ -387,7 +386,8 @@ def _like(name: str, make: Any) -> None:
         memory_format: Any = None, generator: Generator | None = None,
     ) -> Tensor:  # fmt: skip
         source = need_tensor(name, input)
-        made = make(source.layout.shape, dtype=dtype or source.dtype, device=device, generator=generator)
+        place = source.layout.device if device is None else device
+        made = make(source.layout.shape, dtype=dtype or source.dtype, device=place, generator=generator)
         return _finish(_laid_like(made, source, name, memory_format), requires_grad)
 
     function.__name__ = function.__qualname__ = name
@@ -407,7 +407,8 @@ def randint_like(
     """Integers in [low, high) with the shape and dtype of another tensor."""
     if high is None:
         low, high = 0, low
-    made = randint(low, high, input.layout.shape, dtype=dtype or input.dtype, device=device, generator=generator)
+    place = input.layout.device if device is None else device
+    made = randint(low, high, input.layout.shape, dtype=dtype or input.dtype, device=place, generator=generator)
     return _finish(_laid_like(made, input, "randint_like", memory_format), requires_grad)
 
 
@@ -526,7 +527,7 @@ def normal(
         raise RuntimeError("normal expects all elements of std >= 0.0")
     shape = (mean * 0 + std * 0).layout.shape
     source = mean if isinstance(mean, Tensor) else std
-    sample = randn(shape, generator=generator, dtype=dtype or source.dtype)
+    sample = randn(shape, generator=generator, dtype=dtype or source.dtype, device=source.layout.device)
     return sample * std + mean
 
 

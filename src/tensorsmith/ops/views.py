@@ -90,7 +90,7 @@ def _as_dtype(x: Tensor, dtype: DType) -> Tensor:
                     f"{list(strides)}"
                 )
             shape, strides = (*shape[:-1], shape[-1] // ratio), (*(s // ratio for s in strides[:-1]), 1)
-    seen = layout_of(dtype, shape, strides)
+    seen = layout_of(dtype, shape, strides, device=layout.device)
     if layout.level is not None:
         found = layout.level.view(x, seen, 0)
         found.base = None
@@ -304,7 +304,7 @@ def as_strided(
     itemsize = need_tensor("as_strided", input).itemsize
     current = input.storage_offset()
     offset = current if storage_offset is None else as_int("as_strided", storage_offset, "storage_offset")
-    layout = layout_of(input.dtype, shape, strides)
+    layout = layout_of(input.dtype, shape, strides, device=input.device)
     if offset < 0 or (layout.numel and (offset + layout.extent) * itemsize > input.storage.nbytes):
         raise RuntimeError(
             f"setStorage: sizes {list(shape)}, strides {list(strides)}, storage offset {offset}, and itemsize {itemsize} "

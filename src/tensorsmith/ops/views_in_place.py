@@ -5,7 +5,6 @@ The memory stays what and where it is; only the layout of this tensor changes.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ from tensorsmith.eager.inplace import check_writable
 from tensorsmith.ops import transposing, views
 from tensorsmith.ops.registry import inplace_method, method
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
 from tensorsmith.tensor.tensor import Tensor, need_memory
 
 
@@ -66,11 +64,10 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     if any(n < 0 for n in shape):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     form = format_of("resize_", memory_format, contiguous_format)
-    layout = layout_of(self.layout.dtype, shape, format_strides(form, shape))
+    layout = layout_of(self.layout.dtype, shape, format_strides(form, shape), device=self.layout.device)
     offset = self.ptr - self.storage.ptr
     if layout.nbytes + offset > self.storage.nbytes:
-        storage = Storage(layout.nbytes + offset)
-        ctypes.memmove(storage.ptr, self.storage.ptr, self.storage.nbytes)
+        storage = self.storage.copy(layout.nbytes + offset)
         self.storage, self.ptr = storage, storage.ptr + offset
     self.layout = layout
     return self

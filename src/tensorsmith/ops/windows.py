@@ -10,8 +10,9 @@ import numpy as np
 
 from tensorsmith.core.dtypes import DType, get_default_dtype
 from tensorsmith.ops.checks import refuse
-from tensorsmith.ops.creation import check_device, copy_array, from_numpy
+from tensorsmith.ops.creation import copy_array, from_numpy
 from tensorsmith.ops.registry import public
+from tensorsmith.tensor.placement import place_of
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -20,7 +21,7 @@ def _window(
     requires_grad: bool,
 ) -> Tensor:  # fmt: skip
     """The values of `shape` at 0 (first point) to 1 (last point of the whole period), computed in float64."""
-    check_device(device)
+    place = place_of(device)
     dtype = dtype or get_default_dtype()
     if dtype.kind not in "fc":
         raise RuntimeError(f"{name} expects floating point dtypes, got: {dtype.name}")
@@ -28,7 +29,7 @@ def _window(
     if length < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={length}")
     values = np.ones(length) if length <= 1 else shape(np.arange(length) / (length if periodic else length - 1))
-    return copy_array(values).to(dtype).requires_grad_(requires_grad)
+    return copy_array(values).to(dtype).to(place).requires_grad_(requires_grad)
 
 
 def _enter(name: str, what: str, shape: Callable[[np.ndarray], np.ndarray]) -> None:

@@ -17,7 +17,7 @@ from tensorsmith.ir.graph import Node
 from tensorsmith.nn.module import clear_grads
 from tensorsmith.ops.creation import array_of, like_strides
 from tensorsmith.tensor.modes import enable_grad, modes, no_grad
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import storage_type
 from tensorsmith.tensor.tensor import Tensor, make_tensor
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -318,8 +318,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def zeros_like(parameter: Tensor) -> Tensor:
     """State of zeros that lies as its parameter does; no kernel has to be found for every shape."""
-    layout = layout_of(parameter.layout.dtype, parameter.layout.shape, like_strides(parameter))
-    storage = Storage.zeros(layout.extent * layout.dtype.itemsize)
+    device = parameter.layout.device
+    layout = layout_of(parameter.layout.dtype, parameter.layout.shape, like_strides(parameter), device=device)
+    storage = storage_type(device).zeros(layout.extent * layout.dtype.itemsize)
     return make_tensor(layout, storage, storage.ptr)
 
 

@@ -66,9 +66,10 @@ class Lent:
 class Arena:
     """Parts by liveness. reuse: whether memory is used again at all."""
 
-    def __init__(self, reuse: bool = True) -> None:
+    def __init__(self, reuse: bool = True, align: int = ALIGN) -> None:
         self.parts: list[Part] = []
         self.reuse = reuse
+        self.align = align  # parts lie at multiples of it
         self.peak = 0  # bytes that are touched
         self.extent = 0  # addresses
         self.bound = 0
@@ -81,7 +82,8 @@ class Arena:
 
     def take(self, nbytes: int, step: int, untouched: int = 0) -> Part:
         """A part from a step on, with a gap behind it, so that whole vectors may be read at the end."""
-        part = Part(max((nbytes + ALIGN - 1) & -ALIGN, ALIGN) + ALIGN, step, untouched=(untouched + ALIGN - 1) & -ALIGN)
+        size = (max(nbytes, 1) + ALIGN + self.align - 1) & -self.align
+        part = Part(size, step, untouched=(untouched + self.align - 1) & -self.align)
         self.parts.append(part)
         return part
 

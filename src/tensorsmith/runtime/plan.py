@@ -12,27 +12,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, as_complex, as_real, extent
 from tensorsmith.ir import build
-from tensorsmith.ir.control import is_control
-from tensorsmith.ir.graph import Graph, Node, Primitive, replay, touches_complex
+from tensorsmith.ir.graph import Graph, Node, Primitive, replay
 from tensorsmith.kernels.assemble import Kernel, assemble_copy
 from tensorsmith.passes.complex_pairs import lower_pairs
-from tensorsmith.passes.convolutions import lower_convolutions
-from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion, fuse
-from tensorsmith.passes.lasting import Part as LastingPart, pack_products, split_lasting
+from tensorsmith.passes.lasting import Part as LastingPart, split_lasting
 from tensorsmith.passes.layout import TO_FIRST, TO_LAST
-from tensorsmith.passes.pooling import lower_pooling
-from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.arena import Arena, Part
 from tensorsmith.runtime.checked_steps import in_safe_order, index_check, separate_updates
-from tensorsmith.runtime.complex_steps import numpy_step
-from tensorsmith.runtime.control_steps import control_steps
 from tensorsmith.runtime.kept import ALIGN, Compared, Maker, Prepared
 from tensorsmith.runtime.requests import (
     LONG_WORK,
@@ -42,12 +36,9 @@ from tensorsmith.runtime.requests import (
     Step,
     array_at,
     buffer_bytes,
-    fused_step,
-    kernel_request,
 )
-from tensorsmith.runtime.steps import ANCHOR_STEPS
+from tensorsmith.runtime.target import Target, target_of
 from tensorsmith.targets.cpu import launch as launching
-from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Given, NativePlan, Recipe, decode_error
 from tensorsmith.targets.cpu.traced_launch import launch_traced
 
@@ -110,6 +101,12 @@ class Plan:
     memory: MemoryReport | None = None
     written_late: frozenset[int] = frozenset()  # new buffers that no step writes until the last that may raise has run
     complex_params: frozenset[int] = frozenset()  # arguments that are complex run-time scalars, of two words each
+    device: Device = CPU  # where inputs, results and temporaries are
+
+    @property
+    def target(self) -> Target:
+        """The target it was made for."""
+        return target_of(self.device)
 
     def number_words(self, operands: Sequence[Any]) -> list[Any]:
         """The words of the run-time scalars among the operands: of a complex number its real and its imaginary part."""
@@ -129,8 +126,9 @@ class Plan:
         if self.prepared is not None:
             words = (*words, self.prepared.ready(words, stamps))
         if self.workspace_bytes:
-            free = free_list(self.workspace_bytes)
-            workspace = allocate(self.workspace_bytes)
+            target = self.target
+            free = target.free_list(self.workspace_bytes)
+            workspace = target.allocate(self.workspace_bytes)
             try:
                 if self.compared is None:
                     self._run((*words, workspace))
@@ -175,13 +173,15 @@ class Plan:
                 step.run(words)
             else:
                 given = [words[w] + o if o else words[w] for w, o in step.sources]
-                if profiler.follows_workers():
+                if profiler.follows_workers() and self.device is CPU:
                     code, worked = launch_traced(step.recipe, given)
                     profiler.worked(name, worked)
                 else:
                     code = launching.launch(step.recipe.address, *given)
                 if code is not None:
                     self.fail(number, code, words)
+                if self.device is not CPU:
+                    self.target.wait()
             profiler.record(name, profiler.clock() - start, step.bytes_moved, step.flops)
         profiler.ran(self.name or "compiled program", began)
 
@@ -201,15 +201,9 @@ class Plan:
         return "\n".join(f"{number}: {step.describe()}" for number, step in enumerate(self.steps)) or "(views only)"
 
 
-def requests_of(fusion: Fusion, group: Group) -> list[Request]:
+def requests_of(fusion: Fusion, group: Group, device: Device = CPU) -> list[Request]:
     """The steps of a group before their buffers have addresses."""
-    if group.anchor is None:
-        return [fused_step(fusion, group)]
-    if is_control(group.anchor) and not touches_complex(group.anchor):
-        return control_steps(fusion, group)
-    if fusion.is_numpy_step(group.anchor):
-        return [numpy_step(fusion, group)]
-    return ANCHOR_STEPS[group.anchor.op](fusion, group)
+    return target_of(device).requests(fusion, group)
 
 
 class _Builder:
@@ -217,17 +211,17 @@ class _Builder:
 
     def __init__(
         self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], updates: Mapping[Node, Node],
-        left_out: Collection[str] = (), prepared: Mapping[Node, int] | None = None,
+        left_out: Collection[str] = (), prepared: Mapping[Node, int] | None = None, device: Device = CPU,
     ) -> None:  # fmt: skip
         """prepared: inputs whose memory the plan has, with their offsets in it."""
         self.graph = graph
+        self.device = device
+        self.target = target_of(device)
         self.left_out = left_out
         self.prepared_at = prepared or {}
         self.updates = updates
         self.written_over: dict[Node, Node] = {}
-        from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
-
-        self.fusion: Fusion = fuse(graph, inputs, outputs, LIBRARY_CALLS, "fusion" not in left_out)
+        self.fusion: Fusion = fuse(graph, inputs, outputs, self.target.library, "fusion" not in left_out)
         self.steps: list[Step] = []
         self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"] and n not in self.prepared_at]
         self.params = [n for n in graph.inputs if n.attrs["param"]]
@@ -241,7 +235,7 @@ class _Builder:
         self.position = {node: i for i, node in enumerate(self.new)}
         self.prepared_word = words
         self.workspace_word = words + (1 if self.prepared_at else 0)
-        self.arena = Arena("reuse" not in left_out)
+        self.arena = Arena("reuse" not in left_out, self.target.align)
         self.part_of: dict[Node, Part] = {}
         self.last_use: dict[Node, int] = {}
         self.last_failing = -1
@@ -252,6 +246,8 @@ class _Builder:
 
     def build(self) -> Plan:
         groups, front, checks, self.last_failing = in_safe_order(self.fusion, self.updates)
+        if not self.target.checks_first:
+            checks, self.last_failing = [], -1
         for number, group in enumerate(groups):
             for node in (*group.leaves, *group.roots):
                 self.last_use[node] = number
@@ -269,7 +265,7 @@ class _Builder:
             if number == front:
                 for anchor in checks:
                     place(index_check(self.fusion, anchor), number)
-            made = [] if all(node.numel == 0 for node in group.roots) else requests_of(self.fusion, group)
+            made = [] if all(node.numel == 0 for node in group.roots) else self.target.requests(self.fusion, group)
             if group.anchor is None and made:
                 self.write_over_inputs(number, made[0].kernel, shown)
                 self.write_over_temporaries(number, made[0].kernel)
@@ -293,6 +289,7 @@ class _Builder:
                     nbytes = buffer_bytes(node, self.fusion.place(node))
                     self.arena.lend(node, nbytes, self.last_failing + 1, number - 1)
         self.arena.solve(end)
+        self.target.prepare([request for request, _ in placed])
         for request, scratch in placed:
             sources = [self.source(word, offset, scratch) for word, offset in request.words]
             self.steps.append(request.step(sources))
@@ -313,6 +310,7 @@ class _Builder:
             compared=Compared(self.kept_bytes) if self.kept_bytes else None,
             written_late=frozenset(k for k, node in enumerate(self.new) if node in late),
             complex_params=frozenset(n.attrs["number"] for n in self.params if n.dtype.is_complex),
+            device=self.device,
             memory=MemoryReport(
                 self.arena.peak, self.arena.bound, self.arena.total, sum(new_bytes), self.kept_bytes, len(self.written_over),
                 len(self.updates) - len(self.written_over), self.reused,
@@ -324,14 +322,14 @@ class _Builder:
 
     def commit(self, root: Node, target: Node) -> Request:
         """The step that writes a new value, kept apart until now, over the input it replaces."""
-        if root.dtype.is_complex:
+        if root.dtype.is_complex and self.device is CPU:
             seen, where = self.fusion.place(root), self.fusion.place(target)
 
             def call(addresses: Sequence[Any]) -> None:
                 array_at(addresses[1], where, root.dtype)[...] = array_at(addresses[0], seen, root.dtype)
 
             return Request([(root, 0), (target, 0)], lambda sources: PythonStep("copy", sources, call))
-        return kernel_request(assemble_copy(self.fusion, root, Group([target]), self.fusion.place(target)))
+        return self.target.kernel_request(assemble_copy(self.fusion, root, Group([target]), self.fusion.place(target)))
 
     def keep(self, node: Node) -> None:
         """Give the weights of a convolution memory that lasts from run to run, beside a copy of what they are made of."""
@@ -438,7 +436,7 @@ def link(plan: Plan, words: int) -> None:
 def build_plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided] | None = None,
     updates: Mapping[int, int] | None = None, lasting: Collection[int] = (), left_out: Collection[str] = (),
-    stamped: Collection[int] = (),
+    stamped: Collection[int] = (), device: Device = CPU,
 ) -> Plan:  # fmt: skip
     """The plan of a graph whose tensor inputs lie as given (None for run-time scalars).
 
@@ -447,25 +445,27 @@ def build_plan(
     lasting: inputs that seldom change from run to run, of which the plan may keep what it made beside a copy of them.
     stamped: inputs that seldom change, of which `Plan.run` is told when they did: what is made of them alone is prepared.
     left_out: what planning does without: "fusion", "in-place", "reuse" (`passes/manager.py`).
+    device: where the inputs are, and the results will be.
     """
+    if not target_of(device).keeps:
+        lasting = stamped = ()
     lowered = lower_pairs(graph, outputs or ())
     if lowered is not None:
-        return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates or {}, left_out)
-    return _plan(graph, inputs, outputs or {}, updates or {}, lasting, left_out, stamped)
+        return _plan_of_pairs(graph, lowered, inputs, outputs or {}, updates or {}, left_out, device)
+    return _plan(graph, inputs, outputs or {}, updates or {}, lasting, left_out, stamped, device)
 
 
 def _plan(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int],
-    lasting: Collection[int] = (), left_out: Collection[str] = (), stamped: Collection[int] = (),
+    lasting: Collection[int] = (), left_out: Collection[str] = (), stamped: Collection[int] = (), device: Device = CPU,
 ) -> Plan:  # fmt: skip
     apart = {k for k, seen in enumerate(inputs) if seen is not None and seen.strides[-1:] != (1,)}
-    graph = split_products(lower_convolutions(lower_pooling(graph, apart), lasting, stamped))
-    graph = pack_products(graph if "fusion" in left_out else reshape_before_bias(graph), stamped)
+    graph = target_of(device).lowered_graph(graph, apart, lasting, stamped, "fusion" not in left_out)
     graph = separate_updates(prepare_reductions(graph), updates)
     for _ in range(2 * len(graph.nodes) + 2):
         rest, parts, origin = split_lasting(graph, stamped)
         try:
-            return _with_prepared(rest, parts, inputs, outputs, updates, left_out)
+            return _with_prepared(rest, parts, inputs, outputs, updates, left_out, device)
         except NeedsBuffer as need:  # a step cannot read an operand as it lies
             graph = _with_copy(graph, origin.get(need.node, need.node), need.last)
     raise AssertionError(f"planning does not end: a step asks for ever another copy in\n{graph}")
@@ -473,21 +473,21 @@ def _plan(
 
 def _built(
     graph: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided], updates: Mapping[int, int],
-    left_out: Collection[str], prepared: Mapping[Node, int] | None = None,
+    left_out: Collection[str], prepared: Mapping[Node, int] | None = None, device: Device = CPU,
 ) -> Plan:  # fmt: skip
     placed = {node: seen for node, seen in zip(graph.inputs, inputs) if seen is not None}
     required = {graph.outputs[k]: seen for k, seen in outputs.items()}
     replaced = {graph.outputs[k]: graph.inputs[i] for k, i in updates.items()}
-    return _Builder(graph, placed, required, replaced, left_out, prepared).build()
+    return _Builder(graph, placed, required, replaced, left_out, prepared, device).build()
 
 
 def _with_prepared(
     graph: Graph, parts: Sequence[LastingPart], inputs: Sequence[Strided | None], outputs: Mapping[int, Strided],
-    updates: Mapping[int, int], left_out: Collection[str],
+    updates: Mapping[int, int], left_out: Collection[str], device: Device = CPU,
 ) -> Plan:  # fmt: skip
     """The plan of a graph whose last inputs are what the parts make of the others."""
     if not parts:
-        return _built(graph, inputs, outputs, updates, left_out)
+        return _built(graph, inputs, outputs, updates, left_out, device=device)
     numbers = tuple(sorted({number for part in parts for number in part.inputs}))
     makers, nbytes, prepared = [], 0, {}
     for part in parts:
@@ -522,7 +522,7 @@ def _part_plan(graph: Graph, inputs: Sequence[Strided | None], left_out: Collect
 
 def _plan_of_pairs(
     graph: Graph, lowered: Graph, inputs: Sequence[Strided | None], outputs: Mapping[int, Strided],
-    updates: Mapping[int, int], left_out: Collection[str] = (),
+    updates: Mapping[int, int], left_out: Collection[str] = (), device: Device = CPU,
 ) -> Plan:  # fmt: skip
     """The plan of a complex graph through the same graph on pairs; inputs are counted, and outputs are complex, as before."""
     is_complex = [node.dtype.is_complex for node in graph.outputs]
@@ -535,7 +535,7 @@ def _plan_of_pairs(
     required = {k: as_real(seen) if is_complex[k] else seen for k, seen in outputs.items()}
     replaced = {k: number_of.index(i) for k, i in updates.items()}
     while True:
-        plan = _plan(lowered, places, required, replaced, left_out=left_out)
+        plan = _plan(lowered, places, required, replaced, left_out=left_out, device=device)
         seen = [as_complex(o.strided) if pairs else o.strided for pairs, o in zip(is_complex, plan.outputs)]
         apart = [k for k, place in enumerate(seen) if place is None]
         if not apart:

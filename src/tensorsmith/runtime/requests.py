@@ -69,6 +69,7 @@ class Request:
     scratch_bytes: int = 0
     kernel: Any = None  # the assembled Kernel of a fused step
     untouched: int = 0  # bytes at the end of the scratch space that are for more workers than there are
+    lowered: Any = None  # of a step on a CUDA device: its launches
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def _scan(fusion: Fusion, group: Group) -> list[Request]:
     root = group.roots[0]
     node, seen = fusion.locate(root.inputs[0])
     if node.dtype.is_complex or not root.numel:
-        return _library(fusion, group)
+        return numpy_library(fusion, group)
     place = fusion.place(root)
     spec = ScanSpec(root.attrs["kind"], root.shape, root.attrs["axis"], node.dtype, seen.strides, place.strides)
     from tensorsmith.targets.cpu.scan import lower_scan
@@ -225,10 +225,10 @@ LIBRARY_KERNELS: dict[str, Callable[[Fusion, Group], list[Request]]] = {
 
 def _library_or_kernel(fusion: Fusion, group: Group) -> list[Request]:
     """A routine that has a kernel by it, any other by its reference."""
-    return LIBRARY_KERNELS.get(group.roots[0].attrs["name"], _library)(fusion, group)
+    return LIBRARY_KERNELS.get(group.roots[0].attrs["name"], numpy_library)(fusion, group)
 
 
-def _library(fusion: Fusion, group: Group) -> list[Request]:
+def numpy_library(fusion: Fusion, group: Group) -> list[Request]:
     """A primitive without a native kernel, by its reference: floating-point values are computed in float64 and rounded."""
     from tensorsmith.targets.reference.library import EXACT
     from tensorsmith.targets.reference.primitives import PRIMITIVES
@@ -332,7 +332,7 @@ ANCHOR_STEPS: dict[Primitive, Callable[[Fusion, Group], list[Request]]] = {
     Primitive.PAD: _pad,
     Primitive.CONCAT: _concat,
     Primitive.LIBRARY: _library_or_kernel,
-    Primitive.MAP: _library,  # scalar functions without a rendering
+    Primitive.MAP: numpy_library,  # scalar functions without a rendering
     Primitive.SCAN: _scan,
     Primitive.ATTENTION: _attention,
     Primitive.ATTENTION_GRADIENT: _attention,

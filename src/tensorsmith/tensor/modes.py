@@ -23,6 +23,8 @@ class _Modes(threading.local):
     saved_hooks: tuple = ()  # stack of (pack, unpack)
     saved_hooks_refused: str | None = None  # why no saved-tensor hooks may be entered now
     multithreading: bool = True  # what the user set; a backward has one thread
+    device: Any = None  # where new tensors go where a call does not say; None is the CPU
+    devices_before: tuple = ()  # of the contexts that set it, the outermost first
     backwards: tuple = ()  # the backward calls that run in this thread, the innermost last (`autograd/engine.py`)
 
 

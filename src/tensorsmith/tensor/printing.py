@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.core.device import CPU
 from tensorsmith.core.dtypes import bool_, complex_dtype, get_default_dtype, int64
-from tensorsmith.core.views import Strided
-from tensorsmith.runtime.requests import array_at
+from tensorsmith.tensor.host_values import values_at
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor, refuse_value
 
@@ -155,7 +155,7 @@ def values_of(x: Tensor) -> np.ndarray:
     """The values as NumPy prints them: half types as float32."""
     if x.storage.traced:
         refuse_value(x, "text of its values")
-    values = array_at(x.ptr, Strided(x.layout.shape, x.layout.strides), x.layout.dtype)
+    values = values_at(x)
     return values.astype(np.float32) if x.layout.dtype.is_half else values
 
 
@@ -166,6 +166,8 @@ def format_tensor(x: Tensor, prefix: str = "tensor(") -> str:
     if x.storage.traced or (modes.tracer is not None and modes.tracer.hides(x)):
         return f"{prefix}..., size={tuple(x.layout.shape)}, dtype={x.layout.dtype!r})"
     dtype, suffixes = x.layout.dtype, []
+    if x.layout.device is not CPU:
+        suffixes.append(f"device='{x.layout.device}'")
     default = get_default_dtype()
     if x.layout.numel == 0:
         if x.ndim != 1:

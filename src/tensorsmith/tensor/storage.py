@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import weakref
 from typing import Any
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.targets.cpu.memory import allocate, allocate_zeros, free_list
 
 
@@ -40,15 +43,19 @@ class Storage:
     version: how often the contents were written in place
     owner:   what keeps foreign memory alive (a NumPy array, a mapped file); of our own, to whom it is `Lent`, if it ever was
     traced:  whether there is no memory: the address only tells offsets while a function is traced
+    device:  where the memory is; storages of a CUDA device are of a subclass (`storage_type`)
     """
 
     traced = False
+    device: Device = CPU
+    allocate = staticmethod(allocate)
+    free_list = staticmethod(free_list)
 
     __slots__ = ("ptr", "nbytes", "free", "version", "owner", "__weakref__")
 
     def __init__(self, nbytes: int) -> None:
-        self.ptr = allocate(nbytes)
-        self.free: list[int] | None = free_list(nbytes)
+        self.ptr = self.allocate(nbytes)
+        self.free: list[int] | None = self.free_list(nbytes)
         self.nbytes = nbytes
         self.version = 0
         self.owner: Any = None
@@ -66,6 +73,12 @@ class Storage:
         storage = cls.foreign(allocate_zeros(nbytes), nbytes, None)
         storage.free = free_list(nbytes)
         return storage
+
+    def copy(self, nbytes: int | None = None) -> Storage:
+        """A block that begins with the same bytes, of the same size or a larger one."""
+        made = storage_type(self.device)(self.nbytes if nbytes is None else nbytes)
+        ctypes.memmove(made.ptr, self.ptr, self.nbytes)
+        return made
 
     @classmethod
     def foreign(cls, ptr: int, nbytes: int, owner: Any) -> Storage:
@@ -104,3 +117,34 @@ class Storage:
         if lent.for_ever or lent.borrowers:
             return None
         return weakref.ref(self), self.version, lent.returned
+
+
+@functools.cache
+def storage_type(device: Device) -> type[Storage]:
+    """The class of storages on a device: `storage_type(device)(nbytes)` is new memory there."""
+    if device is CPU:
+        return Storage
+    index = device.index
+    assert index is not None, "tensors live on a numbered device"
+    from tensorsmith.targets.cuda import memory
+
+    class CudaStorage(Storage):
+        """A block of device memory."""
+
+        __slots__ = ()
+
+        @classmethod
+        def zeros(cls, nbytes: int) -> Storage:
+            made = cls(nbytes)
+            memory.fill_zero(made.ptr, nbytes, index)
+            return made
+
+        def copy(self, nbytes: int | None = None) -> Storage:
+            made = type(self)(self.nbytes if nbytes is None else nbytes)
+            memory.copy_on_device(made.ptr, index, self.ptr, index, self.nbytes)
+            return made
+
+    CudaStorage.device = device
+    CudaStorage.allocate = staticmethod(functools.partial(memory.allocate, index=index))  # type: ignore[assignment]
+    CudaStorage.free_list = staticmethod(functools.partial(memory.free_list, index=index))  # type: ignore[assignment]
+    return CudaStorage

@@ -15,11 +15,12 @@ import enum
 import weakref
 from typing import Any
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.memory_format import MemoryFormat, contiguous_format, format_of, lies_in
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import Storage, storage_type
 
 
 class Origin(enum.Enum):
@@ -67,40 +68,6 @@ class Size(tuple):
 
     def __add__(self, other: Any) -> Size:
         return Size(tuple.__add__(self, tuple(other)))
-
-
-class Device:
-    """Where a tensor lives. Only "cpu" exists so far."""
-
-    __slots__ = ("type", "index")
-
-    def __init__(self, type: str, index: int | None = None) -> None:  # noqa: A002 - PyTorch's name
-        if isinstance(type, Device):
-            type, index = type.type, type.index
-        if not isinstance(type, str):
-            raise TypeError(f"argument 'device' must be a device such as \"cpu\", not {type.__class__.__name__}")
-        kind, _, number = type.partition(":")
-        if kind not in ("cpu", "cuda"):
-            raise RuntimeError(f"Expected one of cpu, cuda device type at start of device string: {type}")
-        self.type = kind
-        self.index = int(number) if number else index
-
-    def __repr__(self) -> str:
-        return f"device(type='{self.type}'" + (f", index={self.index})" if self.index is not None else ")")
-
-    def __str__(self) -> str:
-        return self.type if self.index is None else f"{self.type}:{self.index}"
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, str):
-            other = Device(other)
-        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.index))
-
-
-CPU = Device("cpu")
 
 
 class Tensor:
@@ -181,15 +148,20 @@ class Tensor:
 
     @property
     def device(self) -> Device:
-        return CPU
+        return self.layout.device
 
     @property
     def is_cpu(self) -> bool:
-        return True
+        return self.layout.device is CPU
 
     @property
     def is_cuda(self) -> bool:
-        return False
+        return self.layout.device.type == "cuda"
+
+    def get_device(self) -> int:
+        """The number of the CUDA device, -1 on the CPU."""
+        index = self.layout.device.index
+        return -1 if index is None else index
 
     def is_contiguous(self, *, memory_format: MemoryFormat = contiguous_format) -> bool:
         """Whether elements lie without gaps in row-major order, or in another memory format."""
@@ -263,10 +235,12 @@ def make_tensor(layout: Layout, storage: Storage, ptr: int, cls: type[Tensor] = 
     return tensor
 
 
-def empty_tensor(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
+def empty_tensor(
+    dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, device: Device = CPU
+) -> Tensor:
     """A leaf over new memory that holds anything."""
-    layout = layout_of(dtype, shape, strides)
-    storage = Storage(layout.extent * dtype.itemsize)
+    layout = layout_of(dtype, shape, strides, False, device)
+    storage = storage_type(device)(layout.extent * dtype.itemsize)
     return make_tensor(layout, storage, storage.ptr)
 
 

@@ -1,0 +1,113 @@
+"""The target of plans on a CUDA device: which lowering makes the launches of which primitive.
+
+`STEPS` is the table of anchors, as `steps.py:ANCHOR_STEPS` is the CPU's; its functions also get the properties of the device.
+What has no kernel and is computed by the reference on the CPU too (decompositions, rare special functions) is computed on the
+host, between copies; a step's name says so.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+
+from tensorsmith.core.device import Device
+from tensorsmith.ir.control import is_control
+from tensorsmith.ir.graph import Graph, Primitive, touches_complex
+from tensorsmith.kernels.assemble import Kernel, assemble
+from tensorsmith.passes.epilogues import reshape_before_bias
+from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.walk import Group
+from tensorsmith.runtime.complex_steps import numpy_step
+from tensorsmith.runtime.cuda_product_steps import matmul_steps
+from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
+from tensorsmith.runtime.requests import Request
+from tensorsmith.runtime.steps import numpy_library
+from tensorsmith.runtime.target import Target
+from tensorsmith.scalar.table import Fn
+from tensorsmith.targets.cuda import devices, memory
+from tensorsmith.targets.cuda.kernel import DeviceProperties
+from tensorsmith.targets.cuda.lower import lower
+from tensorsmith.targets.cuda.scalars import LIBRARY_CALLS
+from tensorsmith.targets.cuda.streams import synchronize
+
+Steps = Callable[[Fusion, Group, DeviceProperties], list[Request]]
+
+
+def _host(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """A routine of the reference."""
+    return [on_host(fusion, request, group.roots) for request in numpy_library(fusion, group)]
+
+
+STEPS: dict[Primitive, Steps] = {
+    Primitive.MATMUL: matmul_steps,
+    Primitive.LIBRARY: _host,
+    Primitive.MAP: _host,  # scalar functions without a rendering
+}
+
+
+class CudaTarget(Target):
+    """A CUDA device."""
+
+    align = ALIGN
+    checks_first = False
+    keeps = False
+
+    def __init__(self, device: Device) -> None:
+        assert device.index is not None
+        self.device = device
+        self.index = device.index
+        self.properties = devices.properties(device.index)
+
+    @functools.cached_property
+    def library(self) -> frozenset[Fn]:
+        return LIBRARY_CALLS
+
+    def lowered_graph(
+        self, graph: Graph, apart: Collection[int], lasting: Collection[int], stamped: Collection[int], fusing: bool
+    ) -> Graph:
+        return reshape_before_bias(graph) if fusing else graph
+
+    def requests(self, fusion: Fusion, group: Group) -> list[Request]:
+        with planning_on(self.index):
+            anchor = group.anchor
+            if anchor is None:
+                return [self._fused(assemble(fusion, group))]
+            if is_control(anchor) and not touches_complex(anchor):
+                raise NotImplementedError("ts.cond and ts.while_loop on tensors of a CUDA device")
+            if fusion.is_numpy_step(anchor):
+                return [on_host(fusion, numpy_step(fusion, group), group.roots)]
+            steps = STEPS.get(anchor.op)
+            if steps is None:
+                raise NotImplementedError(f"{anchor.op.value} on a CUDA device has no kernel yet; compute it on the CPU")
+            return steps(fusion, group, self.properties)
+
+    def kernel_request(self, kernel: Kernel) -> Request:
+        with planning_on(self.index):
+            return self._fused(kernel)
+
+    def _fused(self, kernel: Kernel) -> Request:
+        return fused_request(kernel, self.properties)
+
+    def prepare(self, requests: Sequence[Request]) -> None:
+        """Compile what all these steps need, side by side."""
+        from tensorsmith.targets.cuda import launcher
+
+        launches = [launch for request in requests if request.lowered is not None for launch in request.lowered.launches]
+        launcher.compile_many([(launch.source, launch.name) for launch in launches], self.index)
+
+    def allocate(self, nbytes: int) -> int:
+        return memory.allocate(nbytes, self.index)
+
+    def free_list(self, nbytes: int) -> list[int]:
+        return memory.free_list(nbytes, self.index)
+
+    def wait(self) -> None:
+        synchronize(self.index)
+
+
+def fused_request(kernel: Kernel, properties: DeviceProperties) -> Request:
+    """A fused kernel as a step on the device that is planned for."""
+    words = [(r.node, r.offset * r.node.dtype.itemsize) for r in kernel.reads]
+    words += [(node, offset * node.dtype.itemsize) for node, offset in kernel.writes]
+    words += [(node, 0) for node in kernel.params]
+    return lowered_request(lower(kernel.spec, properties), words, kernel=kernel)

@@ -1,0 +1,39 @@
+"""The values of a tensor on the host: where they lie on the CPU, a copy of a CUDA device's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorsmith.core.device import CPU
+from tensorsmith.core.views import Strided
+from tensorsmith.runtime.requests import array_at
+from tensorsmith.tensor.tensor import Tensor
+
+
+def values_at(tensor: Tensor) -> np.ndarray:
+    """The values by the tensor's strides, to be read while the tensor lives; everything launched before is done then."""
+    layout = tensor.layout
+    if layout.device is CPU:
+        return array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)
+    if not layout.numel:
+        return np.empty(layout.shape, layout.dtype.numpy)
+    from tensorsmith.targets.cuda.memory import copy_to_host
+
+    assert layout.device.index is not None
+    found = np.empty(layout.extent, layout.dtype.numpy)
+    copy_to_host(found.ctypes.data, tensor.ptr, found.nbytes, layout.device.index)
+    return np.lib.stride_tricks.as_strided(found, layout.shape, [s * layout.dtype.itemsize for s in layout.strides])
+
+
+def write_values(tensor: Tensor, values: np.ndarray) -> None:
+    """Write values of its dtype over a row-major tensor that has just been made."""
+    layout = tensor.layout
+    if layout.device is CPU:
+        array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)[...] = values
+        return
+    from tensorsmith.targets.cuda.memory import copy_to_device
+
+    assert layout.contiguous and layout.device.index is not None
+    if layout.numel:
+        whole = np.ascontiguousarray(np.broadcast_to(values, layout.shape))
+        copy_to_device(tensor.ptr, whole.ctypes.data, layout.nbytes, layout.device.index)
