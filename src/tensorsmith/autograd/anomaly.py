@@ -14,7 +14,7 @@ from tensorsmith.tensor.modes import modes
 
 if TYPE_CHECKING:
     from tensorsmith.autograd.node import Node
-    from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor
 
 PACKAGE = str(Path(__file__).parent.parent) + "/"
 
@@ -26,6 +26,8 @@ def user_trace() -> traceback.StackSummary:
 
 def has_nan(tensor: Tensor) -> bool:
     """Whether an element is NaN."""
+    from tensorsmith.tensor.host_values import values_at
+
     return tensor.layout.dtype.kind in "fc" and bool(np.isnan(values_at(tensor)).any())
 
 

@@ -21,7 +21,9 @@ def as_array(tensor: Tensor) -> np.ndarray:
     if layout.level is not None:
         tensor = readable(tensor, "the values")
     if layout.device is not CPU:
-        raise NotImplementedError(f"this check reads and writes memory of the host, and the tensor is on {layout.device}: move it with .cpu()")
+        raise NotImplementedError(
+            f"this check reads and writes memory of the host, and a tensor is on {layout.device}; move it with .cpu()"
+        )
     if layout.numel == 0:
         return np.empty(layout.shape, layout.dtype.numpy)
     size = layout.dtype.itemsize

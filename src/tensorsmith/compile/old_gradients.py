@@ -41,7 +41,7 @@ class OldGradients:
                 continue
             gradient = state.grad
             storage = gradient.storage
-            if storage.free is None or storage.nbytes != new_bytes[buffer] or type(storage) is not Storage:
+            if storage.free is None or storage.nbytes != new_bytes[buffer] or storage.traced:
                 continue
             self.storages[buffer] = storage
             self.kept.append((state, gradient))

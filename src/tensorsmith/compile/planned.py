@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType, get_default_dtype
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Graph, Primitive
@@ -48,11 +49,14 @@ class Question:
     lasting: Collection[int]
     left_out: frozenset[str]
     stamped: Collection[int] = ()
+    device: Device = CPU
 
     def answer(self, verified: bool = False) -> tuple[Plan, Report]:
         """The plan, made now, and what the passes did."""
         graph, report = optimise(self.graph, self.left_out, True if verified else None)
-        plan = build_plan(graph, self.places, self.outputs, self.updates, self.lasting, self.left_out, self.stamped)
+        plan = build_plan(
+            graph, self.places, self.outputs, self.updates, self.lasting, self.left_out, self.stamped, self.device
+        )
         return plan, report
 
 
@@ -65,7 +69,8 @@ def planned(question: Question, verified: bool = False) -> tuple[Plan, Report]:
 
     verified: check the graph between passes, which needs them to run
     """
-    key = None if verified or verifying() or len(question.graph.nodes) < FEWEST_STEPS else key_of_question(question)
+    anew = verified or verifying() or len(question.graph.nodes) < FEWEST_STEPS or question.device is not CPU
+    key = None if anew else key_of_question(question)
     if key is None:
         return question.answer(verified)
     cache = disk_cache()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import operator
 import os
@@ -17,11 +16,12 @@ from tensorsmith.compile.saved import record, table_of
 from tensorsmith.compile.source_lines import line_of_change
 from tensorsmith.compile.trace import Memory, Pinned, RandomConstant, Trace
 from tensorsmith.compile.tracer import Effect
+from tensorsmith.core.device import CPU
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.runtime.plan import Plan
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import storage_type
 from tensorsmith.tensor.tensor import Tensor, make_tensor, make_view
 
 _layout_of = operator.attrgetter("layout")
@@ -137,9 +137,8 @@ class Specialisation(Trace):
         """The first run failed: tensors that escaped from the trace get memory, of zeros, so that they can be looked at."""
         for tensor, _, _ in self.escaped:
             nbytes = tensor.layout.extent * tensor.layout.dtype.itemsize
-            tensor.storage = Storage(nbytes)
+            tensor.storage = storage_type(tensor.layout.device).zeros(nbytes)
             tensor.ptr = tensor.storage.ptr
-            ctypes.memset(tensor.ptr, 0, nbytes)
             tensor.__dict__.pop("_traced", None)
 
     def recorded(self, operands: list[Any]) -> Sequence[Tensor]:
@@ -185,7 +184,10 @@ class Specialisation(Trace):
 
             announce(self.name, self.tracer.graph, self.places, self.left_out)
         verified = self.options is not None and self.options.verify
-        question = Question(self.tracer.graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped)
+        question = Question(
+            self.tracer.graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped,
+            self.tracer.device or CPU,
+        )  # fmt: skip
         plan, self.report = planned(question, verified)
         return plan
 
@@ -214,8 +216,8 @@ class Specialisation(Trace):
                 return self.execute(*operands)
         old = OldGradients(self.successors, plan.new_bytes)
         try:
-            taken = old.storages
-            storages = [taken[k] if k in taken else Storage(n) for k, n in enumerate(plan.new_bytes)]
+            taken, new = old.storages, storage_type(plan.device)
+            storages = [taken[k] if k in taken else new(n) for k, n in enumerate(plan.new_bytes)]
             words = [operands[i].ptr for i in plan.tensor_inputs]
             words += [s.ptr for s in storages]
             words += plan.number_words(operands)
@@ -227,7 +229,7 @@ class Specialisation(Trace):
         written = dict(self.updates)
         tensors = []
         for number, output in enumerate(plan.outputs):
-            layout = layout_of(output.dtype, output.strided.shape, output.strided.strides)
+            layout = layout_of(output.dtype, output.strided.shape, output.strided.strides, device=plan.device)
             if number in written:
                 operands[written[number]].storage.version += 1
                 tensors.append(operands[written[number]])

@@ -225,6 +225,7 @@ class Trace:
     def stand_in(self, tensor: Tensor, source: Source) -> Tensor:
         """A tensor without data over a new graph input; it is the same leaf to autograd."""
         tracer = self.tracer
+        tracer.on(tensor.layout.device)
         node = tracer.graph.input(tensor.layout.shape, tensor.layout.dtype)
         result = tracer.tensor(node, node, Strided(tensor.layout.shape, tensor.layout.strides), None)
         result.layout = tensor.layout
@@ -243,7 +244,7 @@ class Trace:
         first = min(range(len(tensors)), key=lambda k: tensors[k].ptr)
         start = tensors[first].ptr
         length = max((t.ptr - start) // dtype.itemsize + t.layout.extent for t in tensors)
-        layout = layout_of(dtype, (length,))
+        layout = layout_of(dtype, (length,), device=tensors[0].layout.device)
         source = Source(layout=layout, argument=numbers[first], region=True)
         return self.stand_in(make_tensor(layout, tensors[first].storage, start), source), start
 

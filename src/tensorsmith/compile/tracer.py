@@ -26,11 +26,13 @@ from tensorsmith.compile.printing import listening
 from tensorsmith.compile.reach import Reach
 from tensorsmith.compile.source_lines import users_frame
 from tensorsmith.core import views
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, contiguous_strides, layout_of
 from tensorsmith.core.memory_format import result_strides
 from tensorsmith.core.views import Strided, extent
 from tensorsmith.eager import dispatch, fast
+from tensorsmith.eager.devices import NAME, device_of
 from tensorsmith.eager.entries import elementwise_strides, in_format_of
 from tensorsmith.eager.inplace import InplaceOperation, check_operands, recording_entry
 from tensorsmith.eager.operator import Kind, Operation, scalar_dtype
@@ -125,6 +127,7 @@ class Tracer:
     """The state of one trace."""
 
     graph: Graph = field(default_factory=Graph)
+    device: Device | None = None  # of all its tensors, once one was met
     sources: list[Source] = field(default_factory=list)
     storages: dict[int, Current] = field(default_factory=dict)
     captured: list[tuple[Tensor, Any]] = field(default_factory=list)  # leaves met, with the gradient they had
@@ -159,6 +162,7 @@ class Tracer:
         if found is None:
             owner = tensor.base if tensor.base is not None else tensor
             layout = owner.layout
+            self.on(layout.device)
             node = self.graph.input(layout.shape, layout.dtype)
             self.sources.append(Source(tensor=owner, layout=layout.with_tracking(False), tracked=layout.tracked))
             found = Current(node, layout.shape, layout.strides, owner.ptr, tensor.storage, owner=owner)
@@ -336,12 +340,26 @@ class Tracer:
 
     # --- operators --------------------------------------------------------------------------------------------------
 
+    def on(self, device: Device, said: bool = True) -> None:
+        """A tensor of the function is on a device (`said`: not only because none was named).
+
+        Errors: NotImplementedError for a second device.
+        """
+        if self.device is None:
+            self.device = device if said else None
+        elif said and device is not self.device:
+            raise NotImplementedError(
+                f"compile: a function whose tensors are on {self.device} and on {device}, at {user_line()}: a plan runs on one "
+                "device; move tensors before the call"
+            )
+
     def kinds(self, operands: Sequence[Any]) -> list[Kind]:
         return [x.kind if isinstance(x, HostFloat | HostInt) else dispatch.kind_of(x) for x in operands]
 
     def call(self, operation: Operation, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Add an operator to the graph; results are tensors without data."""
         kinds = self.kinds(operands)
+        self.on(device_of(operation.name, kinds, attrs), any(isinstance(k, Layout) for k in kinds) or NAME in attrs)
         program = operation.program(kinds, attrs)
 
         def run(*given: Any) -> Any:
@@ -416,7 +434,7 @@ class Tracer:
 
     def tensor(self, value: Node, node: Node, seen: Strided, source: Tensor | None) -> Tensor:
         result = Tensor.__new__(Tensor)
-        result.layout = layout_of(node.dtype, seen.shape, seen.strides)
+        result.layout = layout_of(node.dtype, seen.shape, seen.strides, device=self.device or CPU)
         result.node = None
         result.output_number = 0
         result.state = None
@@ -439,8 +457,9 @@ class Tracer:
         self.made.append(weakref.ref(result))
         return result
 
-    def blank(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Tensor:
+    def blank(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None, device: Device = CPU) -> Tensor:
         """A tensor that the function makes and then writes; it starts as zeros."""
+        self.on(device)
         node = full(self.graph, shape, 0, dtype)
         return self.tensor(node, node, Strided(shape, strides or contiguous_strides(shape)), None)
 

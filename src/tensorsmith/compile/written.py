@@ -24,13 +24,14 @@ from tensorsmith.compile.nest import Leaf, unflatten
 from tensorsmith.compile.old_gradients import OldGradients
 from tensorsmith.compile.saved import record
 from tensorsmith.compile.tracer import Effect
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import get_default_dtype
 from tensorsmith.core.layout import layout_of
 from tensorsmith.passes import winograd
 from tensorsmith.passes.manager import switched_off
 from tensorsmith.targets.cpu.memory import allocate, free_list
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import Storage, storage_type
 from tensorsmith.tensor.tensor import Tensor, make_view
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _launch(plan: Specialisation, count: int) -> Callable[[Sequence[Any]], Any] 
         text.names |= {"OldGradients": OldGradients, "successors": plan.successors, "new_bytes": program.new_bytes}
         lines += ["old = OldGradients(successors, new_bytes)", "lent = old.storages"]
     for i, nbytes in enumerate(program.new_bytes):
-        made = _storage(i, nbytes, text)
+        made = _storage(i, nbytes, text, plan.plan.device)
         if i in lent:
             made = [f"s{i} = lent.get({i})", f"if s{i} is None:", *(f"    {line}" for line in made), f"p{i} = s{i}.ptr"]
         lines += made
@@ -201,8 +202,10 @@ def _launch(plan: Specialisation, count: int) -> Callable[[Sequence[Any]], Any] 
     return text.function("launch(args)")
 
 
-def _storage(number: int, nbytes: int, text: _Text) -> list[str]:
+def _storage(number: int, nbytes: int, text: _Text, device: Device) -> list[str]:
     """The lines that allocate a buffer: its address is p{number}, its storage s{number}."""
+    if device is not CPU:  # whose free lists depend on the current stream
+        return [f"s{number} = {text.name('storage', storage_type(device))}({nbytes})", f"p{number} = s{number}.ptr"]
     free, size = text.name("free", free_list(nbytes)), text.name("size", nbytes)
     return [
         "try:", f"    p{number} = {free}.pop()", "except IndexError:", f"    p{number} = allocate({size})",
@@ -244,7 +247,8 @@ class _Outputs:
         if number in self.written:
             self.lines.append(f"{name} = {self.operands[self.written[number]]}")
             return
-        layout = self.text.name("l", layout_of(output.dtype, output.strided.shape, output.strided.strides))
+        seen, device = output.strided, self.plan.plan.device
+        layout = self.text.name("l", layout_of(output.dtype, seen.shape, seen.strides, device=device))
         if output.input is not None:
             self.lines.append(f"{name} = make_view({self.operands[output.input]}, {layout}, {output.strided.offset})")
             return

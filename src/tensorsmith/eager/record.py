@@ -139,7 +139,8 @@ class ViewNode(Node):
             seen = self.operation.places([whole], self.attrs)
             if isinstance(seen, Strided) and grad.layout.numel < whole.numel and not may_overlap_itself(seen):
                 result = arithmetic.zeros(whole)
-                arithmetic.copy_(make_view(result, layout_of(source.dtype, seen.shape, seen.strides, device=source.device), seen.offset), grad)
+                inside = layout_of(source.dtype, seen.shape, seen.strides, device=source.device)
+                arithmetic.copy_(make_view(result, inside, seen.offset), grad)
                 return (result,)
         backward = self.operation.program([source], self.attrs).backward((True,), (True,))
         if not backward.computes:

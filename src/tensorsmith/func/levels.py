@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorsmith.core.device import Device
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, LevelLayout, layout_of
 from tensorsmith.eager import dispatch
@@ -152,11 +152,11 @@ class Level:
     def blank(
         self, wrapper: Tensor, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None
     ) -> Tensor:
-        """A new tensor to be written, made after a wrapper."""
+        """A new tensor to be written, made after a wrapper, on its device."""
         below = self.lower(wrapper)
         if below.layout.level is not None:
             return below.layout.level.blank(below, dtype, shape, strides)
-        return self.stack.blank(dtype, shape, strides)
+        return self.stack.blank(dtype, shape, strides, below.layout.device)
 
     def readable(self, wrapper: Tensor, what: str) -> Tensor:
         """The tensor whose memory holds the values of a wrapper. RuntimeError where there is no one value."""
@@ -271,9 +271,13 @@ class LevelStack:
         finally:
             modes.tracer = self
 
-    def blank(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Tensor:
+    def blank(
+        self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None, device: Device = CPU
+    ) -> Tensor:
         """A new tensor to be written by operators."""
-        return empty_tensor(dtype, shape, strides) if self.before is None else self.before.blank(dtype, shape, strides)
+        if self.before is None:
+            return empty_tensor(dtype, shape, strides, device)
+        return self.before.blank(dtype, shape, strides, device)
 
     def draw(self, generator: Any, count: int) -> tuple[Any, Any]:
         """Key and first counter for random numbers; under vmap what its `randomness` says."""

@@ -193,7 +193,8 @@ def full(
 def _constant(name: str, value: int, size: tuple, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
     """zeros and ones, by the raw arguments where they were seen before."""
     dtype = dtype or get_default_dtype()
-    plain = device is None and modes.device is None and not requires_grad and all([n.__class__ is int for n in size])  # 2.0 would equal 2 in a key
+    plain = device is None and modes.device is None and not requires_grad
+    plain = plain and all([n.__class__ is int for n in size])  # 2.0 would equal 2 in a key
     key = (name, size, dtype)
     if plain:
         entry = find(key)

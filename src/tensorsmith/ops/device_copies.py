@@ -30,8 +30,8 @@ def to_device(x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         return x
     if modes.tracer is not None or x.layout.level is not None:
         raise NotImplementedError(
-            f"a copy from {x.layout.device} to {device} inside a compiled or transformed function: its plan runs on one device; "
-            "move the tensor before the call"
+            f"a copy from {x.layout.device} to {device} inside a compiled or transformed function: its plan runs on one "
+            "device; move the tensor before the call"
         )
     if x.layout.tracked and modes.grad:
         return _ToCopy.apply(x, device, non_blocking)

@@ -114,11 +114,11 @@ class FusedUpdate:
     def _prepared(self, given: Sequence[Layout], numbers: tuple[Any, ...]) -> Launch | None:
         layouts = [_of_real_parts(t) if t.dtype.is_complex else t for t in given]
         targets = [Strided(layouts[i].shape, layouts[i].strides) for i in self.writes]
-        if not all(covers_once(t) for t in targets) or len({t.shape for t in layouts}) > 1:
+        if not all(covers_once(t) for t in targets) or len({(t.shape, t.device) for t in layouts}) > 1:
             return None
         program = self.operation.program([*layouts, *(type(x) for x in numbers)], self.choices)
         inputs = [*(Strided(t.shape, t.strides) for t in layouts), *(None for _ in numbers)]
-        plan = build_plan(program.graph, inputs, dict(enumerate(targets)))
+        plan = build_plan(program.graph, inputs, dict(enumerate(targets)), device=layouts[0].device)
         plan.name = self.operation.operator.name
         # Words of a plan: tensors, outputs by their buffers, numbers; a kernel takes them in its own order.
         words = [*plan.tensor_inputs, *(self.writes[i] for i in _order(plan)), *plan.params]

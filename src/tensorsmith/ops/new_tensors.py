@@ -54,7 +54,8 @@ def new_full(
     """A tensor of one value in the dtype of this tensor."""
     if self.layout.level is not None:
         return _after(self, shape_of("full", (tuple(size),)), fill_value, dtype, requires_grad)
-    return creation.full(size, fill_value, dtype=dtype or self.layout.dtype, device=_beside(self, device), requires_grad=requires_grad)
+    dtype, place = dtype or self.layout.dtype, _beside(self, device)
+    return creation.full(size, fill_value, dtype=dtype, device=place, requires_grad=requires_grad)
 
 
 @method()

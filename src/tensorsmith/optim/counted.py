@@ -173,11 +173,33 @@ class CountedOptimizer(Optimizer):
         numbers = [host(lambda i=i: self.numbers(*given())[i]) for i in range(len(self.numbers(*given())))]
         for i, name in enumerate(scalars):
             _REPLACE((state[name],), (host(lambda i=i: advanced(i)),))
-        step.add_(1)
+        count_traced(step)
         return tuple(numbers)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_cells": {}}
+
+
+def count_traced(step: Tensor) -> None:
+    """Count a step that is being compiled: in the plan, or, where that runs on another device, on the host before it."""
+    tracer, cell = modes.tracer, ctypes.c_float.from_address(step.ptr)
+    if tracer.device is None or tracer.device is step.layout.device:
+        step.add_(1)
+        return
+
+    def count() -> None:
+        cell.value += 1.0
+        step.storage.version += 1
+
+    def keep() -> Callable[[], None]:
+        before = cell.value
+
+        def put_back() -> None:
+            cell.value = before
+
+        return put_back
+
+    tracer.effect(count, keep)
 
 
 def _values(state: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from tensorsmith.ir.graph import Node
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.runtime.requests import KernelStep, NoError, PythonStep, Request, Step, buffer_bytes
-from tensorsmith.targets.cuda.kernel import ErrorWord, Lowered
+from tensorsmith.targets.cuda.kernel import Lowered
 
 ALIGN = 256  # of scratch buffers
 
@@ -60,11 +60,12 @@ def lowered_request(
     def step(sources: list[tuple[int, int]]) -> Step:
         from tensorsmith.targets.cuda import launcher
 
-        reports = any(isinstance(argument, ErrorWord) for each in lowered.launches for argument in each.arguments)
-        recipe = launcher.recipe(lowered, index, (lambda code: found(code, ())) if reports else None)
-        return KernelStep(
-            lowered.name, recipe, sources, lowered.bytes_moved, lowered.flops, launcher.LaunchError(lowered.name, found), lowered
-        )
+        recipe = launcher.recipe(lowered, index, lambda code: found(code, ()))
+
+        def failed(code: int, addresses: Sequence[int]) -> Exception:
+            return launcher.failed(recipe, code)
+
+        return KernelStep(lowered.name, recipe, sources, lowered.bytes_moved, lowered.flops, failed, lowered)
 
     request = Request(places, step, size, kernel)
     request.lowered = lowered

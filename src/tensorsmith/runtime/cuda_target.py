@@ -24,7 +24,7 @@ from tensorsmith.runtime.requests import Request
 from tensorsmith.runtime.steps import numpy_library
 from tensorsmith.runtime.target import Target
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cuda import devices, memory
+from tensorsmith.targets.cuda import devices, memory, modules
 from tensorsmith.targets.cuda.kernel import DeviceProperties
 from tensorsmith.targets.cuda.lower import lower
 from tensorsmith.targets.cuda.scalars import LIBRARY_CALLS
@@ -90,10 +90,9 @@ class CudaTarget(Target):
 
     def prepare(self, requests: Sequence[Request]) -> None:
         """Compile what all these steps need, side by side."""
-        from tensorsmith.targets.cuda import launcher
-
         launches = [launch for request in requests if request.lowered is not None for launch in request.lowered.launches]
-        launcher.compile_many([(launch.source, launch.name) for launch in launches], self.index)
+        if len(launches) > 1:
+            modules.compile_many({each.source: each.name for each in launches}.items(), self.properties.architecture)
 
     def allocate(self, nbytes: int) -> int:
         return memory.allocate(nbytes, self.index)

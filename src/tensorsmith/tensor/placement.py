@@ -11,7 +11,7 @@ from tensorsmith.tensor.modes import modes
 def device_from(device: Any) -> Device:
     """The device that an argument names, numbered: "cuda" is the current CUDA device.
 
-    Errors: as `Device`; CudaUnavailableError without NVIDIA's driver or a device; RuntimeError for a number there is no device of.
+    Errors: as `Device`; CudaUnavailableError without NVIDIA's driver; ValueError for a number that no device has.
     """
     found = device if device.__class__ is Device else Device(device)
     if found.type == "cpu":
@@ -20,11 +20,9 @@ def device_from(device: Any) -> Device:
         return CPU
     from tensorsmith.targets.cuda import devices
 
-    if found.index is None:
-        devices.require()
-        return Device("cuda", devices.current_device())
-    devices.require(found.index)
-    return found
+    index = devices.current_device() if found.index is None else found.index
+    devices.device(index)  # refuses what does not exist
+    return Device("cuda", index)
 
 
 def place_of(device: Any) -> Device:
