@@ -20,6 +20,7 @@ from tensorsmith.compile import (
     explain as explain,
     while_loop as while_loop,
 )
+from tensorsmith.core.device import Device as device
 from tensorsmith.core.dtypes import (
     DType as dtype,
     bfloat16 as bfloat16,
@@ -72,8 +73,12 @@ from tensorsmith.tensor.modes import (
     no_grad as no_grad,
     set_grad_enabled as set_grad_enabled,
 )
+from tensorsmith.tensor.placement import (
+    get_default_device as get_default_device,
+    set_default_device as set_default_device,
+)
 from tensorsmith.tensor.printing import set_printoptions as set_printoptions
-from tensorsmith.tensor.tensor import Device as device, Size as Size, Tensor as Tensor
+from tensorsmith.tensor.tensor import Size as Size, Tensor as Tensor
 
 globals().update(_namespace(""))
 float, double, half, int, long, short = float32, float64, float16, int32, int64, int16  # noqa: A001

@@ -7,6 +7,7 @@ import numpy as np
 from math import e as e, inf as inf, nan as nan, pi as pi
 from tensorsmith import autograd as autograd, func as func, nn as nn, optim as optim, passes as passes, scalar as scalar
 from tensorsmith.compile import compile as compile, cond as cond, explain as explain, while_loop as while_loop
+from tensorsmith.core.device import Device as device
 from tensorsmith.core.dtypes import DType as dtype, bfloat16 as bfloat16, bool_ as bool, complex64 as complex64, complex128 as complex128, finfo as finfo, float16 as float16, float32 as float32, float64 as float64, get_default_dtype as get_default_dtype, iinfo as iinfo, int8 as int8, int16 as int16, int32 as int32, int64 as int64, promote_types as promote_types, set_default_dtype as set_default_dtype, uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64
 from tensorsmith.core.memory_format import MemoryFormat as memory_format, channels_last as channels_last, channels_last_3d as channels_last_3d, contiguous_format as contiguous_format, preserve_format as preserve_format
 from tensorsmith.func.vmap import vmap as vmap
@@ -15,8 +16,9 @@ from tensorsmith.ops.elementwise import elementwise as elementwise
 from tensorsmith.ops.random import Generator as Generator, default_generator as default_generator, get_rng_state as get_rng_state, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed, set_rng_state as set_rng_state
 from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads, set_num_threads as set_num_threads
 from tensorsmith.tensor.modes import enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled
+from tensorsmith.tensor.placement import get_default_device as get_default_device, set_default_device as set_default_device
 from tensorsmith.tensor.printing import set_printoptions as set_printoptions
-from tensorsmith.tensor.tensor import Device as device, Size as Size, Tensor as Tensor
+from tensorsmith.tensor.tensor import Size as Size, Tensor as Tensor
 from tensorsmith import backends as backends
 from tensorsmith import compiler as compiler
 from tensorsmith import cuda as cuda

@@ -225,7 +225,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     order = array_of(rand(rows, columns, generator=generator)).argsort(0)
     kept = np.ones((rows, columns))
     np.put_along_axis(kept, order[:zeros], 0.0, 0)
-    return tensor.mul_(copy_array(kept, tensor.dtype))
+    return tensor.mul_(copy_array(kept, tensor.dtype, tensor.layout.device))
 
 
 def _older(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

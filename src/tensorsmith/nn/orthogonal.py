@@ -66,7 +66,7 @@ class _Orthogonal(Module):
             if self.orthogonal_map == "matrix_exp":
                 q = matrix_exp(skew)
             else:
-                one = eye(rows, dtype=skew.dtype)
+                one = eye(rows, dtype=skew.dtype, device=skew.device)
                 q = solve(one - skew * 0.5, one + skew * 0.5)
             q = q[..., :columns]
         if hasattr(self, "base"):
@@ -89,7 +89,7 @@ class _Orthogonal(Module):
                 matrix = _made_orthogonal(np.concatenate([matrix, more], -1))
             elif not _is_orthogonal(matrix):
                 matrix = _made_orthogonal(matrix)
-            self.base = copy_array(matrix)
+            self.base = copy_array(matrix, device=Q.layout.device)
             start = Q.new_zeros(Q.shape)
             start.diagonal(dim1=-2, dim2=-1).fill_(-1.0)
             return start
@@ -103,7 +103,7 @@ class _Orthogonal(Module):
         place = range(columns)
         sign = np.sign(vectors[..., place, place])
         vectors[..., place, place] = np.where(tau == 0, -sign, sign)  # LAPACK says with 0 that it does not reflect
-        return copy_array(np.swapaxes(vectors, -1, -2) if wide else vectors)
+        return copy_array(np.swapaxes(vectors, -1, -2) if wide else vectors, device=Q.layout.device)
 
 
 def orthogonal(

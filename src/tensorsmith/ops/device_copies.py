@@ -6,7 +6,9 @@ made dense where it is, first. The gradient of a copy is the copy of the gradien
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tensorsmith.autograd.function import Function
 from tensorsmith.core.device import CPU, Device
@@ -16,6 +18,8 @@ from tensorsmith.ir.graph import Primitive
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import storage_type
 from tensorsmith.tensor.tensor import Tensor, make_tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _dense = Operator("dense", lambda x: x.graph.add(Primitive.CAST, (x,), dtype=x.dtype), fresh=True)
 
@@ -79,6 +83,27 @@ def copy_bytes(address: int, device: Device, x: Tensor, nbytes: int, non_blockin
     else:
         assert source.index is not None and device.index is not None
         memory.copy_on_device(address, device.index, x.ptr, source.index, nbytes)
+
+
+def beside_input(function: F) -> F:
+    """A function whose results NumPy computes: they go to the device of its first tensor."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+        return found if first is None or first.layout.device is CPU else moved(found, first.layout.device)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def moved(found: Any, device: Device) -> Any:
+    """Tensors, and tensors in tuples and lists, on a device."""
+    if isinstance(found, Tensor):
+        return to_device(found, device)
+    if isinstance(found, tuple) and hasattr(found, "_fields"):
+        return type(found)(*(moved(each, device) for each in found))
+    return type(found)(moved(each, device) for each in found) if isinstance(found, tuple | list) else found
 
 
 def copied_over(target: Tensor, x: Tensor, non_blocking: bool) -> bool:

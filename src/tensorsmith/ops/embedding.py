@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tensorsmith.core.device import CPU
 from tensorsmith.core.dtypes import compute_dtype, int32, int64, type_name
 from tensorsmith.eager.dispatch import FAST, call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_tensors
-from tensorsmith.ops.creation import arange, array_of
+from tensorsmith.ops.creation import arange, array_of, from_numpy
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
@@ -58,6 +59,7 @@ EMBEDDING = Operator("embedding", _embedding, _embedding_gradient, derived_tange
 def renormalise(index: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows that are used and longer than max_norm to that length, in place."""
     table = array_of(weight)
+    table = table if weight.layout.device is CPU else table.copy()
     used = np.unique(array_of(index))
     if used.size and not 0 <= used[0] <= used[-1] < table.shape[0]:
         wrong = used[0] if used[0] < 0 else used[-1]
@@ -66,6 +68,9 @@ def renormalise(index: Tensor, weight: Tensor, max_norm: float, norm_type: float
     lengths = np.linalg.norm(rows, norm_type, axis=1)
     longer = lengths > max_norm
     table[used[longer]] = (rows[longer] * (max_norm / (lengths[longer] + 1e-7))[:, None]).astype(table.dtype)
+    if weight.layout.device is not CPU:
+        weight.detach().copy_(from_numpy(table))  # type: ignore[attr-defined]
+        return
     weight.storage.version += 1
 
 

@@ -12,6 +12,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import copy_array
+from tensorsmith.ops.device_copies import beside_input
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.ops.reduction_steps import Dim, result_shape
@@ -57,6 +58,7 @@ def frexp(input: Tensor) -> Frexp:  # noqa: A002
 
 
 @public("reductions", kind="library", differentiable=False, out=True)
+@beside_input
 def hash_tensor(input: Tensor, dim: Dim = (), *, keepdim: bool = False, mode: int = 0) -> Tensor:  # noqa: A002
     """The exclusive or of the elements' bits, over axes (all without `dim`), in uint64.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorsmith.core.dtypes import type_name
 from tensorsmith.ops.creation import copy_array
+from tensorsmith.ops.device_copies import beside_input
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.tensor.tensor import Tensor
@@ -73,6 +74,7 @@ def _even_edges(values: np.ndarray, count: int, limits: Sequence[float] | None, 
     return np.linspace(low, high, count + 1).astype(values.dtype)
 
 
+@beside_input
 def _counted(
     x: Tensor, bins: Sequence[Tensor | int], limits: Sequence[float] | None, weight: Tensor | None, density: bool
 ) -> tuple[Tensor, list[Tensor]]:

@@ -22,6 +22,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.device import CPU
 from tensorsmith.core.dtypes import bool_, int64, type_name
 from tensorsmith.core.layout import layout_of
 from tensorsmith.core.shapes import broadcast_shapes
@@ -31,6 +32,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of
+from tensorsmith.ops.device_copies import to_device
 from tensorsmith.ops.index_steps import SLICE, Step, basic_operator, basic_view, resolve
 from tensorsmith.ops.inplace import copy_, copy_operation, number_for
 from tensorsmith.ops.pointwise import as_operand
@@ -97,6 +99,8 @@ index_put_operation = InplaceOperation(index_put_operator)
 def _checked_picks(x: Tensor, picks: Sequence[Tensor | None]) -> tuple[tuple[int, ...], list[Tensor]]:
     axes = tuple(i for i, p in enumerate(picks) if p is not None)
     indices = [p for p in picks if p is not None]
+    if x.layout.device is not CPU:  # positions may be on the host
+        indices = [to_device(p, x.layout.device) if p.layout.device is CPU else p for p in indices]
     try:
         broadcast_shapes(*(p.layout.shape for p in indices))
     except RuntimeError:

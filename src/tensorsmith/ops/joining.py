@@ -226,7 +226,7 @@ def repeat_interleave(
     """
     need_tensor("repeat_interleave", input)
     if repeats is None:
-        return copy_array(_counted(input))
+        return copy_array(_counted(input), device=input.layout.device)
     if dim is None:
         input, dim = reshape(input, (-1,) if input.layout.numel else (0,)), 0  # noqa: A001
     axis = normalise_axis(dim, input.ndim)
@@ -243,7 +243,7 @@ def repeat_interleave(
                     "repeats must have the same size as input along dim, but got repeats.size(0) = "
                     f"{repeats.layout.numel} and input.size({axis}) = {input.layout.shape[axis]}"
                 )
-            return input.index_select(axis, copy_array(_counted(repeats)))
+            return input.index_select(axis, copy_array(_counted(repeats), device=input.layout.device))
     count = as_int("repeat_interleave", repeats, "repeats")
     if count < 0:
         raise RuntimeError("repeats can not be negative")

@@ -13,6 +13,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import copy_array
+from tensorsmith.ops.device_copies import beside_input
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.indexing import pick
 from tensorsmith.ops.raw_keys import as_bool
@@ -22,6 +23,7 @@ from tensorsmith.tensor.tensor import Tensor
 
 
 @public("indexing", kind="library", differentiable=False, out=True)
+@beside_input
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:  # noqa: A002
     """Positions of the elements that are not zero: one row a position, or with `as_tuple` one tensor an axis."""
     values = host(need_tensor("nonzero", input), "nonzero")
@@ -55,6 +57,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002
 
 
 @public("indexing", kind="library", differentiable=False)
+@beside_input
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:  # noqa: A002
     """How often each non-negative int occurs, or the sum of its weights."""
     x = need_tensor("bincount", input)
@@ -170,6 +173,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 @public("indexing", kind="library", differentiable=False)
+@beside_input
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:  # noqa: A002
     """The first `size` positions of elements that are not zero, filled up with `fill_value`."""
     if size < 0:

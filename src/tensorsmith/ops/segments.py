@@ -122,7 +122,8 @@ def _places(x: Tensor, axis: int, lengths: Tensor | None, offsets: Tensor | None
     rows = values.reshape(-1, count + 1)
     place = np.stack([np.searchsorted(row, np.arange(extent), "right") - 1 for row in rows]) if len(rows) else rows[:, :0]
     place = np.where(place < 0, count, place)  # before the first segment or behind the last: in none
-    return copy_array(np.ascontiguousarray(place.reshape(*values.shape[:-1], extent))), count
+    places = np.ascontiguousarray(place.reshape(*values.shape[:-1], extent))
+    return copy_array(places, device=x.layout.device), count
 
 
 @public("reductions", method=False, kind="library", out=True, aliases=("_segment_reduce",))

@@ -16,6 +16,7 @@ from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import refuse_complex
 from tensorsmith.ops.creation import array_of, copy_array, empty
+from tensorsmith.ops.device_copies import beside_input
 from tensorsmith.ops.extremes import shared
 from tensorsmith.ops.index_steps import from_host, host
 from tensorsmith.ops.raw_keys import as_bool, as_int
@@ -195,6 +196,7 @@ _medians("nanmedian", True, "The lower median of the values that are not NaN, of
 
 
 @public("sorting", kind="library", out=True)
+@beside_input
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:  # noqa: A002
     """The commonest value along an axis (the smallest of equally common ones), and where it stands last."""
     axis = normalise_axis(as_int("mode", dim, "dim"), need_tensor("mode", input).ndim)
@@ -228,6 +230,7 @@ def _sortable(values: np.ndarray) -> np.ndarray:
 
 
 @public("sorting", kind="library", differentiable=False)
+@beside_input
 def unique(
     input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,  # noqa: A002
     dim: int | None = None,
@@ -278,6 +281,7 @@ def _run_starts(values: np.ndarray) -> np.ndarray:
 
 
 @public("sorting", kind="library", differentiable=False)
+@beside_input
 def unique_consecutive(
     input: Tensor,
     return_inverse: bool = False,
@@ -312,6 +316,7 @@ def unique_consecutive(
 
 
 @public("sorting", method=False, kind="library", differentiable=False, out=True)
+@beside_input
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element occurs among the test elements; not for bool, whose values are two."""
     dtypes: tuple[list[DType], list[DType], list[DType]] = ([], [], [])  # with dimensions, zero-dim, numbers

@@ -12,6 +12,7 @@ from tensorsmith.core.dtypes import type_name, uint8
 from tensorsmith.core.shapes import normalise_axis
 from tensorsmith.ops.complex_numbers import complex, imag, real  # noqa: A004 - PyTorch's name
 from tensorsmith.ops.creation import copy_array
+from tensorsmith.ops.device_copies import beside_input
 from tensorsmith.ops.index_steps import from_host, host
 from tensorsmith.ops.joining import cat
 from tensorsmith.ops.moments import norm, vector_norm_of
@@ -273,6 +274,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:  # noqa
 
 
 @public("statistics", kind="library", differentiable=False, out=True)
+@beside_input
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
     """How many elements fall into each of `bins` equal intervals from min to max (of the values, where both are equal)."""
     if need_tensor("histc", input).dtype.kind != "f":

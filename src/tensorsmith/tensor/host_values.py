@@ -22,7 +22,8 @@ def values_at(tensor: Tensor) -> np.ndarray:
     assert layout.device.index is not None
     found = np.empty(layout.extent, layout.dtype.numpy)
     copy_to_host(found.ctypes.data, tensor.ptr, found.nbytes, layout.device.index)
-    return np.lib.stride_tricks.as_strided(found, layout.shape, [s * layout.dtype.itemsize for s in layout.strides])
+    strides = [s * layout.dtype.itemsize for s in layout.strides]
+    return np.lib.stride_tricks.as_strided(found, layout.shape, strides, writeable=False)  # writes would be lost
 
 
 def write_values(tensor: Tensor, values: np.ndarray) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import enum
 import weakref
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.memory_format import MemoryFormat, contiguous_format, format_of, lies_in
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import Storage
+from tensorsmith.tensor.storage import Storage, storage_type
 from collections.abc import Callable, Sequence
 from tensorsmith.autograd.backward import GradientEdge
 from tensorsmith.autograd.hooks import RemovableHandle
@@ -54,28 +55,6 @@ class Size(tuple):
 
     def __add__(self, other: Any) -> Size:
         ...
-
-class Device:
-    """Where a tensor lives. Only "cpu" exists so far."""
-    type: Any
-    index: Any
-
-    def __init__(self, type: str, index: int | None=None) -> None:
-        ...
-
-    def __repr__(self) -> str:
-        ...
-
-    def __str__(self) -> str:
-        ...
-
-    def __eq__(self, other: object) -> bool:
-        ...
-
-    def __hash__(self) -> int:
-        ...
-
-CPU = Device('cpu')
 
 class Tensor:
     """A multi-dimensional array of one dtype, with PyTorch's semantics. Make one with `ts.tensor(...)`."""
@@ -121,6 +100,8 @@ class Tensor:
     def is_cpu(self) -> builtins.bool: ...
     @property
     def is_cuda(self) -> builtins.bool: ...
+    def get_device(self) -> builtins.int:
+        """The number of the CUDA device, -1 on the CPU."""
     def is_contiguous(self, *, memory_format: MemoryFormat = ...) -> builtins.bool:
         """Whether elements lie without gaps in row-major order, or in another memory format."""
     def is_floating_point(self) -> builtins.bool:
@@ -373,11 +354,11 @@ class Tensor:
     ) -> Tensor:
         """The covariance matrix of variables in rows and observations in columns."""
     def cpu(self, *, memory_format: Any = None) -> Tensor:
-        """On the CPU, where every tensor is."""
+        """On the CPU: the tensor itself where it is there."""
     def cross(self, other: Tensor, dim: builtins.int | None = None) -> Tensor:
         """The vector product of 3-vectors along `dim` (the first axis of extent 3 by default)."""
-    def cuda(self, device: Any = None, non_blocking: builtins.bool = False) -> Tensor:
-        """Refused: tensors live on the CPU only so far."""
+    def cuda(self, device: Any = None, non_blocking: builtins.bool = False, memory_format: Any = None) -> Tensor:
+        """On a CUDA device, the current one where none is given; the tensor itself where it is there."""
     def cummax(self, dim: builtins.int) -> ValuesIndices:
         """The largest element so far along an axis, and where it was met last."""
     def cummin(self, dim: builtins.int) -> ValuesIndices:
@@ -1355,7 +1336,7 @@ class Tensor:
 def make_tensor(layout: Layout, storage: Storage, ptr: int, cls: type[Tensor]=Tensor) -> Tensor:
     """A leaf over existing memory."""
 
-def empty_tensor(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None=None) -> Tensor:
+def empty_tensor(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None=None, device: Device=CPU) -> Tensor:
     """A leaf over new memory that holds anything."""
 
 def alias_of(tensor: Tensor, tracked: bool) -> Tensor:
