@@ -42,7 +42,7 @@ from tensorsmith.eager.record import OperatorNode, ViewNode, note_user_line, sav
 from tensorsmith.runtime.plan import Plan
 from tensorsmith.runtime.requests import KernelStep
 from tensorsmith.tensor.modes import modes
-from tensorsmith.tensor.storage import storage_type
+from tensorsmith.tensor.storage import current_place, storage_type
 from tensorsmith.tensor.tensor import Tensor, unrecorded_origin
 
 _codes: dict[str, CodeType] = {}
@@ -74,6 +74,7 @@ def launch_entry(
             launched.append(line)
         launched += ["if code is not None:", f"    fail({number}, code, ({', '.join(operand_of_word)},))"]
     free: list[int] = []
+    place: Any = None
     if plan.device is CPU:
         free = free_list(nbytes)
         memory = [
@@ -87,8 +88,20 @@ def launch_entry(
             "storage.free = free",
             "storage.version = 0",
         ]
-    else:  # whose free lists depend on the current stream
-        memory = ["storage = Storage(nbytes)", "ptr = storage.ptr"]
+    else:  # whose free list depends on the current stream
+        memory = [
+            "free = place.free",
+            "try:",
+            "    ptr = free.pop()",
+            "except IndexError:",
+            "    ptr = allocate(nbytes)",
+            "storage = new(Storage)",
+            "storage.ptr = ptr",
+            "storage.nbytes = nbytes",
+            "storage.free = free",
+            "storage.version = 0",
+        ]
+        allocate, place = storage_type(plan.device).allocate, current_place(nbytes, plan.device)
     body = [
         *memory,
         *launched,
@@ -100,9 +113,8 @@ def launch_entry(
         "tensor.state = None",
     ]
     names = {
-        "pop": free.pop, "free": free, "allocate": allocate, "nbytes": nbytes, "Storage": storage_type(plan.device),
-        "launch": launch,
-        "keep": steps, "fail": plan.fail, "again": again, "layout": layout, "new": object.__new__, "Tensor": Tensor,
+        "pop": free.pop, "free": free, "place": place, "allocate": allocate, "nbytes": nbytes,
+        "Storage": storage_type(plan.device), "launch": launch, "keep": steps, "fail": plan.fail, "again": again, "layout": layout, "new": object.__new__, "Tensor": Tensor,
         **{f"recipe{number}": step.recipe.address for number, step in enumerate(steps)},
     }  # fmt: skip
     return _finish(body, len(is_tensor), names, layout, program, needs)

@@ -71,18 +71,18 @@ def transferred(x: Tensor, device: Device, non_blocking: bool = False) -> Tensor
 
 def copy_bytes(address: int, device: Device, x: Tensor, nbytes: int, non_blocking: bool = False) -> None:
     """Copy the first bytes of a dense tensor to an address on another device."""
-    from tensorsmith.targets.cuda import memory
+    from tensorsmith.targets.cuda import copies
 
     source = x.layout.device
     if source is CPU:
         assert device.index is not None
-        memory.copy_to_device(address, x.ptr, nbytes, device.index, blocking=not non_blocking)
+        copies.copy_to_device(address, x.ptr, nbytes, device.index, blocking=not non_blocking)
     elif device is CPU:
         assert source.index is not None
-        memory.copy_to_host(address, x.ptr, nbytes, source.index, blocking=not non_blocking)
+        copies.copy_to_host(address, x.ptr, nbytes, source.index, blocking=not non_blocking)
     else:
         assert source.index is not None and device.index is not None
-        memory.copy_on_device(address, device.index, x.ptr, source.index, nbytes)
+        copies.copy_on_device(address, device.index, x.ptr, source.index, nbytes)
 
 
 def beside_input(function: F) -> F:

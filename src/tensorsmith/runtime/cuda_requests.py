@@ -89,15 +89,15 @@ def on_host(fusion: Fusion, made: Request, written: Sequence[Node]) -> Request:
         raise NotImplementedError(f"{inner.name} on a CUDA device")
 
     def call(given: Sequence[Any]) -> None:
-        from tensorsmith.targets.cuda import memory
+        from tensorsmith.targets.cuda import copies
 
         arrays = [np.empty(size, np.uint8) for size in sizes]
         for array, address, size in zip(arrays, given, sizes):
             if size:
-                memory.copy_to_host(array.ctypes.data, address, size, index)
+                copies.copy_to_host(array.ctypes.data, address, size, index)
         inner.call([array.ctypes.data if size else word for array, word, size in zip(arrays, given, sizes)])
         for array, address, back in zip(arrays, given, comes_back):
             if back and array.size:
-                memory.copy_to_device(address, array.ctypes.data, array.size, index)
+                copies.copy_to_device(address, array.ctypes.data, array.size, index)
 
     return Request(made.words, lambda sources: PythonStep(f"{inner.name} (on the host)", sources, call))

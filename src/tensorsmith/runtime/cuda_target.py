@@ -18,17 +18,17 @@ from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.complex_steps import numpy_step
+from tensorsmith.runtime.cuda_attention_steps import attention_steps
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
 from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
 from tensorsmith.runtime.requests import Request
 from tensorsmith.runtime.steps import numpy_library
 from tensorsmith.runtime.target import Target
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cuda import devices, memory, modules
+from tensorsmith.targets.cuda import copies, devices, memory, modules
 from tensorsmith.targets.cuda.kernel import DeviceProperties
 from tensorsmith.targets.cuda.lower import lower
 from tensorsmith.targets.cuda.scalars import LIBRARY_CALLS
-from tensorsmith.targets.cuda.streams import synchronize
 
 Steps = Callable[[Fusion, Group, DeviceProperties], list[Request]]
 
@@ -40,6 +40,8 @@ def _host(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Re
 
 STEPS: dict[Primitive, Steps] = {
     Primitive.MATMUL: matmul_steps,
+    Primitive.ATTENTION: attention_steps,
+    Primitive.ATTENTION_GRADIENT: attention_steps,
     Primitive.LIBRARY: _host,
     Primitive.MAP: _host,  # scalar functions without a rendering
 }
@@ -101,7 +103,7 @@ class CudaTarget(Target):
         return memory.free_list(nbytes, self.index)
 
     def wait(self) -> None:
-        synchronize(self.index)
+        copies.synchronize(self.index)
 
 
 def fused_request(kernel: Kernel, properties: DeviceProperties) -> Request:

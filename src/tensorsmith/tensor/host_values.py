@@ -17,7 +17,7 @@ def values_at(tensor: Tensor) -> np.ndarray:
         return array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)
     if not layout.numel:
         return np.empty(layout.shape, layout.dtype.numpy)
-    from tensorsmith.targets.cuda.memory import copy_to_host
+    from tensorsmith.targets.cuda.copies import copy_to_host
 
     assert layout.device.index is not None
     found = np.empty(layout.extent, layout.dtype.numpy)
@@ -32,7 +32,7 @@ def write_values(tensor: Tensor, values: np.ndarray) -> None:
     if layout.device is CPU:
         array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)[...] = values
         return
-    from tensorsmith.targets.cuda.memory import copy_to_device
+    from tensorsmith.targets.cuda.copies import copy_to_device
 
     assert layout.contiguous and layout.device.index is not None
     if layout.numel:

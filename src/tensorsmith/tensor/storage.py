@@ -119,14 +119,22 @@ class Storage:
         return weakref.ref(self), self.version, lent.returned
 
 
+def current_place(nbytes: int, device: Device) -> Any:
+    """An object whose `free` is the free list for requests of `nbytes` on the current stream of a CUDA device."""
+    from tensorsmith.targets.cuda import memory
+
+    assert device.index is not None
+    return memory.current_list(nbytes, device.index)
+
+
 @functools.cache
 def storage_type(device: Device) -> type[Storage]:
     """The class of storages on a device: `storage_type(device)(nbytes)` is new memory there."""
     if device is CPU:
         return Storage
-    index = device.index
-    assert index is not None, "tensors live on a numbered device"
-    from tensorsmith.targets.cuda import memory
+    assert device.index is not None, "tensors live on a numbered device"
+    index: int = device.index
+    from tensorsmith.targets.cuda import copies, memory
 
     class CudaStorage(Storage):
         """A block of device memory."""
@@ -136,12 +144,12 @@ def storage_type(device: Device) -> type[Storage]:
         @classmethod
         def zeros(cls, nbytes: int) -> Storage:
             made = cls(nbytes)
-            memory.fill_zero(made.ptr, nbytes, index)
+            copies.fill_zero(made.ptr, nbytes, index)
             return made
 
         def copy(self, nbytes: int | None = None) -> Storage:
             made = type(self)(self.nbytes if nbytes is None else nbytes)
-            memory.copy_on_device(made.ptr, index, self.ptr, index, self.nbytes)
+            copies.copy_on_device(made.ptr, index, self.ptr, index, self.nbytes)
             return made
 
     CudaStorage.device = device
