@@ -114,7 +114,8 @@ def launch_entry(
     ]
     names = {
         "pop": free.pop, "free": free, "place": place, "allocate": allocate, "nbytes": nbytes,
-        "Storage": storage_type(plan.device), "launch": launch, "keep": steps, "fail": plan.fail, "again": again, "layout": layout, "new": object.__new__, "Tensor": Tensor,
+        "Storage": storage_type(plan.device), "launch": launch, "keep": steps,
+        "fail": plan.fail, "again": again, "layout": layout, "new": object.__new__, "Tensor": Tensor,
         **{f"recipe{number}": step.recipe.address for number, step in enumerate(steps)},
     }  # fmt: skip
     return _finish(body, len(is_tensor), names, layout, program, needs)

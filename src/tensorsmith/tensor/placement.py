@@ -18,10 +18,10 @@ def device_from(device: Any) -> Device:
         if found.index:
             raise RuntimeError(f"there is one CPU, cpu or cpu:0, got device {found}")
         return CPU
-    from tensorsmith.targets.cuda import devices
+    from tensorsmith.targets.cuda.devices import current_device, device as existing
 
-    index = devices.current_device() if found.index is None else found.index
-    devices.device(index)  # refuses what does not exist
+    index = current_device() if found.index is None else found.index
+    existing(index)  # refuses what does not exist
     return Device("cuda", index)
 
 
