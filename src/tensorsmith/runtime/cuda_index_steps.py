@@ -1,0 +1,89 @@
+"""Steps of the irregular primitives on CUDA: padding and joining, gathers and scatters, scans, ranks, searches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tensorsmith.core.views import Strided
+from tensorsmith.ir.graph import Node, Primitive
+from tensorsmith.kernels.assemble import Kernel, assemble_copy, assemble_fill
+from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.walk import Group
+from tensorsmith.runtime.cuda_requests import lowered_request
+from tensorsmith.runtime.index_specs import IndexPosition, index_spec, scan_spec
+from tensorsmith.runtime.requests import Request
+from tensorsmith.targets.cuda.gather import lower_index
+from tensorsmith.targets.cuda.kernel import DeviceProperties
+from tensorsmith.targets.cuda.lower import lower
+from tensorsmith.targets.cuda.scan import lower_scan
+
+
+def _kernel(kernel: Kernel, properties: DeviceProperties) -> Request:
+    words: list[tuple[Node | None, int]] = [(r.node, r.offset * r.node.dtype.itemsize) for r in kernel.reads]
+    words += [(node, offset * node.dtype.itemsize) for node, offset in kernel.writes]
+    words += [(node, 0) for node in kernel.params]
+    return lowered_request(lower(kernel.spec, properties), words, kernel=kernel)
+
+
+def _part(whole: Strided, low: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> Strided:
+    """The region of a buffer that starts at `low` and advances by `step`."""
+    offset = whole.offset + sum(l * s for l, s in zip(low, whole.strides))
+    return Strided(tuple(shape), tuple(s * k for s, k in zip(whole.strides, step)), offset)
+
+
+def pad_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """PAD: the value everywhere, then the operand over it."""
+    root = group.roots[0]
+    source, place = root.inputs[0], fusion.place(root)
+    value = root.attrs.get("value", False if root.dtype.kind == "b" else 0)
+    requests = [_kernel(assemble_fill(root, place, value), properties)]
+    if source.numel:
+        inner = _part(place, root.attrs["low"], root.attrs["step"], source.shape)
+        requests.append(_kernel(assemble_copy(fusion, source, group, inner), properties))
+    return requests
+
+
+def concat_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """CONCAT: every operand to its part of the result."""
+    root = group.roots[0]
+    place, axis = fusion.place(root), root.attrs["axis"]
+    requests, start = [], 0
+    for source in root.inputs:
+        if source.numel:
+            low = [start if i == axis else 0 for i in range(root.ndim)]
+            inner = _part(place, low, (1,) * root.ndim, source.shape)
+            requests.append(_kernel(assemble_copy(fusion, source, group, inner), properties))
+        start += source.shape[axis]
+    return requests
+
+
+def index_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """TAKE, GATHER, PUT and SCATTER as index kernels."""
+    root = group.roots[0]
+    requests = []
+    if root.op in (Primitive.PUT, Primitive.SCATTER):
+        requests.append(_kernel(assemble_copy(fusion, root.inputs[0], group, fusion.place(root)), properties))
+    spec, words, index = index_spec(fusion, group)
+    if math.prod(spec.domain) == 0:
+        return requests
+    size = spec.indices[0].size
+    error = IndexPosition(root.op.value, index._replace(offset=0), size, root.attrs.get("of_pairs", False))
+    return [*requests, lowered_request(lower_index(spec, properties), words, error)]
+
+
+def scan_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """A running sum, product or extreme."""
+    spec, words = scan_spec(fusion, group)
+    return [lowered_request(lower_scan(spec, properties), words)]
+
+
+INDEX_STEPS: dict[Primitive, Callable[[Fusion, Group, DeviceProperties], list[Request]]] = {
+    Primitive.PAD: pad_steps,
+    Primitive.CONCAT: concat_steps,
+    Primitive.TAKE: index_steps,
+    Primitive.GATHER: index_steps,
+    Primitive.PUT: index_steps,
+    Primitive.SCATTER: index_steps,
+    Primitive.SCAN: scan_steps,
+}
