@@ -1,0 +1,84 @@
+"""Compiling with g++: the fake driver library, and the modules of kernels. Results are kept under TENSORSMITH_CACHE."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from emulator.translate import Refused, translate
+
+NATIVE = Path(__file__).parent / "native"
+OPTIONS = ("-std=c++20", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-w")
+# Traps where a kernel would be wrong on a device: vectors at addresses that are not multiples of their size, local
+# arrays that are left.
+CHECKS = ("-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error")
+
+
+def cache() -> Path:
+    """The folder of what was compiled."""
+    given = os.environ.get("TENSORSMITH_CACHE")
+    folder = Path(given) if given else Path.home() / ".cache" / "tensorsmith"
+    folder = folder / "emulator"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def driver_library() -> Path:
+    """The fake libcuda.so.1, compiled where its text has changed."""
+    sources = sorted(NATIVE.glob("*.cpp"))
+    path = cache() / f"driver-{_digest(*(p.read_bytes() for p in sorted(NATIVE.iterdir())), _compiler())}.so"
+    if not path.exists():
+        arguments = ["-std=c++17", "-O2", "-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1"]
+        _compile([*arguments, *map(str, sources), "-ldl"], path, "the fake driver")
+    return path
+
+
+def module(source: str, name: str = "kernel") -> bytes:
+    """CUDA C++ text as a shared library for the fake driver. Refused, or RuntimeError with the compiler's message."""
+    text = translate(source)
+    path = cache() / f"{_digest(text.encode(), _headers(), *(o.encode() for o in (*OPTIONS, *CHECKS)), _compiler())}.so"
+    if not path.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            written = Path(folder) / "module.cpp"
+            written.write_text(text)
+            options = ["-O1", *OPTIONS, *CHECKS, "-fvisibility=hidden", "-fno-gnu-unique", "-Wl,-Bsymbolic", f"-I{NATIVE}"]
+            _compile([*options, str(written), "-lm"], path, f"kernel {name} on the emulator", source)
+    return path.read_bytes()
+
+
+def _compile(arguments: list[str], path: Path, what: str, source: str = "") -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        temporary = file.name
+    try:
+        done = subprocess.run(["g++", *arguments, "-o", temporary], capture_output=True, text=True, check=False)
+        if done.returncode:
+            numbered = "\n".join(f"{number:4d}  {line}" for number, line in enumerate(source.splitlines(), 1))
+            raise RuntimeError(f"g++ does not compile {what}:\n{done.stderr}\n\n{numbered}")
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, path)  # at once, so that no other process sees half a file
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _digest(*parts: bytes) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8, "little") + part)
+    return whole.hexdigest()[:40]
+
+
+@functools.cache
+def _compiler() -> bytes:
+    return subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
+
+
+@functools.cache
+def _headers() -> bytes:
+    return b"".join(p.read_bytes() for p in sorted(NATIVE.glob("*.h")))
+
+
+__all__ = ["Refused", "cache", "driver_library", "module"]
