@@ -116,7 +116,7 @@ class PrivateList(CountedList):
 
     def append(self, address: int, /) -> None:
         super().append(address)
-        if self.pool.released:
+        if self.pool.released and not self.state.pools and not driver.lost_by_fork():  # else `release_idle` finds it
             _give_back_private(self.state, [self])
 
 
@@ -165,8 +165,11 @@ class PrivatePool:
     def release(self) -> None:
         """Return the pool's idle blocks to the driver, and the others when their tensors die."""
         self.released = True
-        lists = [free for domain in self.domains.values() for free in domain.lists.values()]
-        _give_back_private(_state(self.index), lists)
+        _give_back_private(_state(self.index), self.lists())
+
+    def lists(self) -> list[Any]:
+        """All free lists of the pool."""
+        return [free for domain in self.domains.values() for free in domain.lists.values()]
 
 
 _states: dict[int, State] = {}
@@ -216,7 +219,7 @@ def allocate(nbytes: int, index: int) -> int:
     state = _state(index)
     size = size_class(nbytes)
     with state.lock:
-        if state.deferred and collect_deferred(index):
+        if state.deferred and not capturing() and collect_deferred(index):
             try:
                 return free.pop()
             except IndexError:
@@ -277,6 +280,8 @@ class _Recorded(list[int]):
         self.streams: set[int] = set()
 
     def append(self, address: int, /) -> None:
+        if driver.lost_by_fork():  # the parent's block
+            return
         events = [record_event(stream, self.device_index) for stream in sorted(self.streams)]
         state = _state(self.device_index)
         with state.lock:
@@ -339,6 +344,11 @@ def event_done(event: int) -> bool:
     return code == 0
 
 
+def capturing() -> bool:
+    """Whether a private pool is entered: meanwhile events must not be asked and devices not be waited for."""
+    return any(state.pools for state in list(_states.values()))
+
+
 def empty_cache(index: int | None = None) -> int:
     """Return idle large blocks to the driver, of one device or all that are used; the bytes given back."""
     return sum(release_idle(state) for state in list(_states.values()) if index is None or state.index == index)
@@ -352,7 +362,7 @@ def set_cap(nbytes: int | None, index: int) -> None:
 def release_idle(state: State) -> int:
     """Wait for the device and return its idle large blocks; the bytes given back."""
     with state.lock:
-        if state.pools:  # a capture must not be interrupted by waiting
+        if capturing():
             return 0
         devices.use(state.index)
         driver.call("cuCtxSynchronize")
@@ -365,6 +375,9 @@ def release_idle(state: State) -> int:
                         blocks.append((free.pop(), size, domain.stream))
                     except IndexError:  # another thread was quicker
                         break
+        for pool in state.known_pools:
+            if pool.released:
+                _give_back_private(state, pool.lists())
         return _return_blocks(state, blocks)
 
 
@@ -498,7 +511,8 @@ def _return_blocks(state: State, blocks: list[tuple[int, int, int]]) -> int:
 def _give_back_private(state: State, lists: list[Any]) -> None:
     with state.lock:
         blocks = [(free.pop(), free.size, 0) for free in lists for _ in range(len(free))]
-        _return_blocks(state, blocks)
+        if blocks:
+            _return_blocks(state, blocks)
 
 
 def _note_peak(state: State) -> None:

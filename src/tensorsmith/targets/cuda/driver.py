@@ -37,6 +37,8 @@ class CudaError(RuntimeError):
         message = f"{function}: {text} ({name}, {code})"
         if code in _STICKY:
             message += "; the device's context is lost: a new process is needed to use the device again"
+            if function.startswith("cu"):  # whatever failed was launched earlier
+                message += ". ts.cuda.set_sync_debug(True) at the start raises at the launch that fails, and names the kernel"
         if code == _NOT_INITIALIZED and _forked:
             message += f"; {_FORK}"
         super().__init__(message + (f"; {explanation}" if explanation else ""))
@@ -70,6 +72,11 @@ def bindings() -> Any:
 def initialized() -> bool:
     """Whether this process has asked for the driver, with success."""
     return _bindings is not None
+
+
+def lost_by_fork() -> bool:
+    """Whether this process was forked from one that used CUDA, so that it cannot."""
+    return _forked
 
 
 def call(name: str, *arguments: Any) -> Any:

@@ -26,7 +26,7 @@ class PinnedList(list[int]):
     def append(self, address: int, /) -> None:
         with _lock:
             streams = _uses.pop(address, None)
-            if streams:
+            if streams and not driver.lost_by_fork():
                 events = [(allocator.record_event(stream, index), index) for index, stream in sorted(streams)]
                 _waiting.append((events, self, address))
                 return
@@ -120,6 +120,8 @@ def empty_cache() -> int:
 def _collect() -> None:
     """Let blocks whose copies are done go to their lists."""
     global _waiting
+    if allocator.capturing():
+        return
     entries, _waiting = _waiting, []
     for events, free, address in entries:
         while events and allocator.event_done(events[-1][0]):
