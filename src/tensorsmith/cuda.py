@@ -168,9 +168,9 @@ class Stream(_Stream):
     @property
     def device(self) -> Any:
         """The stream's device."""
-        from tensorsmith.tensor.tensor import Device
+        from tensorsmith.core.device import Device
 
-        return Device(f"cuda:{self.device_index}")
+        return Device("cuda", self.device_index)
 
 
 def stream(stream: _Stream | None) -> StreamContext:
