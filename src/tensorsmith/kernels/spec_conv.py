@@ -28,6 +28,7 @@ class ConvSpec:
     stride, low, dilation, step: one an axis of space; low may be negative
     body:    a pointwise computation on results, LOAD 0, and on others, LOAD k; None stores the sums
     others:  element strides of every other along the axes of y
+    starts:  elements from the addresses of x, w, y and the others to their first; zeros where there are none
     tf32:    whether products of float32 may be rounded to TF32
     """
 
@@ -45,6 +46,7 @@ class ConvSpec:
     groups: int = 1
     body: Body | None = None
     others: tuple[Extents, ...] = field(default=())
+    starts: Extents = ()
     tf32: bool = False
 
     def __post_init__(self) -> None:
@@ -52,6 +54,8 @@ class ConvSpec:
         given = [len(each) for each in (self.stride, self.low, self.dilation, self.step)]
         if not 1 <= rank <= 3 or len(self.w) != rank + 2 or len(self.y) != rank + 2 or given != [rank] * 4:
             raise ValueError(f"ConvSpec: {self.x}, {self.w}, {self.y} with {given} attributes an axis of space")
+        if not self.starts:
+            object.__setattr__(self, "starts", (0,) * (3 + len(self.others)))
         if self.x[1] != self.w[1] * self.groups or self.w[0] % self.groups or (self.x[0], self.w[0]) != self.y[:2]:
             raise ValueError(f"ConvSpec: channels of {self.x}, {self.w}, {self.y} do not fit in {self.groups} groups")
 
@@ -83,42 +87,44 @@ class ConvSpec:
         return elements * self.dtype.itemsize
 
 
-def without_zeros(spec: ConvSpec) -> list[tuple[ConvSpec, int, int]]:
-    """Convolutions that together write y and never meet a zero between elements of x, each with what to add to the
-    offsets of w and of y; the spec itself where x has none or results have a stride.
+def without_zeros(spec: ConvSpec) -> list[ConvSpec]:
+    """Convolutions that together write y and never meet a zero between elements of x; the spec itself where x has none
+    or results have a stride.
 
     Results whose position has the remainder r modulo the step see every step-th tap alone, or one in step / gcd of it
     with the dilation. A part whose remainder no tap meets has a kernel of no positions: its sums are zero.
     """
     if set(spec.step) == {1} or set(spec.stride) != {1}:
-        return [(spec, 0, 0)]
-    parts = [(spec, 0, 0)]
+        return [spec]
+    parts = [spec]
     for axis in range(spec.rank):
         parts = [part for given in parts for part in _remainders(given, axis)]
     return parts
 
 
-def _remainders(given: tuple[ConvSpec, int, int], axis: int) -> list[tuple[ConvSpec, int, int]]:
+def _remainders(spec: ConvSpec, axis: int) -> list[ConvSpec]:
     """The parts of a convolution along one axis of space, all whose extents are at least 1."""
-    spec, w_offset, y_offset = given
     step, low, dilation, kernel = spec.step[axis], spec.low[axis], spec.dilation[axis], spec.w[axis + 2]
-    common = math.gcd(step, dilation)
+    common, at = math.gcd(step, dilation), axis + 2
     parts = []
-    for r in range(min(step, spec.y[axis + 2])):
+    for r in range(min(step, spec.y[at])):
         meets = [k for k in range(kernel) if (r + k * dilation - low) % step == 0]
         first = meets[0] if meets else 0
+        of_results = [r * strides[at] for strides in (spec.y_strides, *spec.others)]
+        moved = (0, first * spec.w_strides[at], *of_results)
         changed = replace(
             spec,
-            w=_with(spec.w, axis + 2, len(meets)),
-            y=_with(spec.y, axis + 2, -(-(spec.y[axis + 2] - r) // step)),
-            w_strides=_with(spec.w_strides, axis + 2, spec.w_strides[axis + 2] * (step // common)),
-            y_strides=_with(spec.y_strides, axis + 2, spec.y_strides[axis + 2] * step),
-            others=tuple(_with(other, axis + 2, other[axis + 2] * step) for other in spec.others),
+            w=_with(spec.w, at, len(meets)),
+            y=_with(spec.y, at, -(-(spec.y[at] - r) // step)),
+            w_strides=_with(spec.w_strides, at, spec.w_strides[at] * (step // common)),
+            y_strides=_with(spec.y_strides, at, spec.y_strides[at] * step),
+            others=tuple(_with(other, at, other[at] * step) for other in spec.others),
+            starts=tuple(start + more for start, more in zip(spec.starts, moved)),
             low=_with(spec.low, axis, (low - r - first * dilation) // step),
             dilation=_with(spec.dilation, axis, dilation // common),
             step=_with(spec.step, axis, 1),
         )
-        parts.append((changed, w_offset + first * spec.w_strides[axis + 2], y_offset + r * spec.y_strides[axis + 2]))
+        parts.append(changed)
     return parts
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tensorsmith.kernels.spec_conv import ConvSpec
+from tensorsmith.kernels.spec_conv import ConvSpec, without_zeros
 from tensorsmith.targets.cuda.conv_direct import direct_launch
-from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
+from tensorsmith.targets.cuda.conv_gather import fits
+from tensorsmith.targets.cuda.conv_simt import simt_launches
+from tensorsmith.targets.cuda.kernel import DeviceProperties, Launch, Lowered
 
 _allow_tf32 = True
 
@@ -28,4 +30,17 @@ def lower_conv(spec: ConvSpec, properties: DeviceProperties) -> Lowered:
     words = 3 + len(spec.others)
     if 0 in spec.y:
         return Lowered("conv", (), words)
-    return Lowered("conv", (direct_launch(spec),), words, (), spec.bytes_moved, spec.flops)
+    launches: list[Launch] = []
+    scratch: tuple[int, ...] = ()
+    for part in without_zeros(spec):
+        more, needed = _launches(part, properties, words + len(scratch))
+        launches += more
+        scratch += needed
+    return Lowered("conv", tuple(launches), words, scratch, spec.bytes_moved, spec.flops)
+
+
+def _launches(spec: ConvSpec, properties: DeviceProperties, scratch: int) -> tuple[tuple[Launch, ...], tuple[int, ...]]:
+    """The launches of a part, whose first scratch buffer is word `scratch`, and the bytes of each."""
+    if spec.dtype.is_floating_point and fits(spec):
+        return simt_launches(spec, properties, scratch)
+    return (direct_launch(spec),), ()

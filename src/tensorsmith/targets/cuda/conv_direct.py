@@ -25,6 +25,7 @@ def direct_launch(spec: ConvSpec) -> Launch:
             "kernel": spec.w[2:], "space": spec.x[2:], "x_strides": spec.x_strides, "w_strides": spec.w_strides,
             "y_strides": spec.y_strides,
             "stride": spec.stride, "low": spec.low, "dilation": spec.dilation, "step": spec.step,
+            "starts": spec.starts,
             **{f"other{k}": strides for k, strides in enumerate(spec.others, 1)},
         }
     )  # fmt: skip
@@ -63,6 +64,7 @@ def direct_launch(spec: ConvSpec) -> Launch:
 
 extern "C" __global__ void __launch_bounds__({THREADS}) conv_direct(
     {", ".join(parameters)}, long long* error, const Sizes s) {{
+    x += s.starts[0]; w += s.starts[1]; y += s.starts[2];{"".join(f" o{k} += s.starts[{k + 2}];" for k in range(1, others + 1))}
     for (long long i = blockIdx.x * (long long){THREADS} + threadIdx.x; i < s.results; i += gridDim.x * (long long){THREADS}) {{
         {body}
         const {element}* const image = x + n * s.x_strides[0] + o / s.outer * s.inner * s.x_strides[1];
