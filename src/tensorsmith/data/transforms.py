@@ -102,7 +102,7 @@ class Normalize:
             raise ValueError(
                 f"Expected tensor to be a tensor image of size (..., C, H, W). Got tensor.size() = {tuple(image.shape)}"
             )
-        mean, std = (tensor(values, dtype=image.dtype).view(-1, 1, 1) for values in (self.mean, self.std))
+        mean, std = (tensor(values, dtype=image.dtype, device=image.device).view(-1, 1, 1) for values in (self.mean, self.std))
         return image.sub_(mean).div_(std) if self.inplace else (image - mean) / std
 
     def __repr__(self) -> str:

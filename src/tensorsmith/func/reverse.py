@@ -266,8 +266,8 @@ def _basis(outputs: Sequence[Tensor]) -> list[Tensor]:
     total, before = sum(sizes), 0
     found = []
     for output, size in zip(outputs, sizes):
-        dtype = output.layout.dtype
-        rows = [zeros(before, size, dtype=dtype), eye(size, dtype=dtype), zeros(total - before - size, size, dtype=dtype)]
+        kind: dict[str, Any] = {"dtype": output.layout.dtype, "device": output.layout.device}
+        rows = [zeros(before, size, **kind), eye(size, **kind), zeros(total - before - size, size, **kind)]
         found.append(cat(rows, 0).reshape(total, *output.layout.shape))
         before += size
     return found

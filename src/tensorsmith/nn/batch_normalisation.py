@@ -187,7 +187,7 @@ class LazyChannelStatistics(LazyModuleMixin, ChannelStatistics):
         if track_running_stats:
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
-            self.num_batches_tracked = zeros((), dtype=int64)
+            self.num_batches_tracked = zeros((), dtype=int64, device=device)
 
     def reset_parameters(self) -> None:
         """Initial values, once there is memory for them."""

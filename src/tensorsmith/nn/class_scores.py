@@ -138,7 +138,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"[{target.min().item()}, {target.max().item()}] were found. "
             )
         in_head = target.clone()
-        output = zeros(target.shape[0], dtype=x.dtype)
+        output = zeros(target.shape[0], dtype=x.dtype, device=x.device)
         for i, (low, high) in enumerate(pairwise(self.cutoffs)):
             rows = ((target >= low) & (target < high)).nonzero().squeeze(1)
             if not rows.numel():

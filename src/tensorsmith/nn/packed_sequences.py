@@ -90,7 +90,9 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes this one; None for None."""
     if permutation is None:
         return None
-    return zeros(permutation.shape, dtype=int64).scatter_(0, permutation, arange(permutation.numel()))
+    return zeros(permutation.shape, dtype=int64, device=permutation.device).scatter_(
+        0, permutation, arange(permutation.numel(), device=permutation.device)
+    )
 
 
 def pack_padded_sequence(
@@ -152,7 +154,8 @@ def pad_packed_sequence(
     lengths = tensor([sum(size > n for size in sizes) for n in range(sizes[0])])
     parts = list(sequence.data.split(sizes))
     ends = [0, *(sum(sizes[: t + 1]) for t in range(len(sizes)))]
-    ragged = cat([*parts, full((1, *sequence.data.shape[1:]), padding_value, dtype=sequence.data.dtype)])
+    data = sequence.data
+    ragged = cat([*parts, full((1, *data.shape[1:]), padding_value, dtype=data.dtype, device=data.device)])
     nothing = ends[-1]
     places = [[ends[t] + n if t < len(sizes) and n < sizes[t] else nothing for n in range(sizes[0])] for t in range(steps)]
     order = tensor(places)
@@ -187,7 +190,7 @@ def pad_sequence(
     for each in given:
         missing = longest - each.shape[0]
         if missing:
-            padding = full((missing, *each.shape[1:]), padding_value, dtype=each.dtype)
+            padding = full((missing, *each.shape[1:]), padding_value, dtype=each.dtype, device=each.device)
             each = cat([each, padding] if padding_side == "right" else [padding, each])
         rows.append(each)
     return stack(rows, 0 if batch_first else 1)

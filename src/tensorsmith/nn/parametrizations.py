@@ -84,7 +84,7 @@ def as_matrix(weight: Tensor, dim: int) -> Tensor:
 
 def unit_vector(like: Tensor, size: int, eps: float) -> Tensor:
     """A random direction."""
-    return F.normalize(empty(size, dtype=like.dtype).normal_(0, 1), dim=0, eps=eps)
+    return F.normalize(empty(size, dtype=like.dtype, device=like.device).normal_(0, 1), dim=0, eps=eps)
 
 
 class _SpectralNorm(Module):

@@ -214,7 +214,7 @@ class RandomUnstructured(_Elements):
     """Prunes elements at random."""
 
     def _scores(self, t: Tensor) -> Tensor:
-        return rand(t.numel())
+        return rand(t.numel(), device=t.device)
 
 
 class L1Unstructured(_Elements):
@@ -256,7 +256,7 @@ class RandomStructured(_Slices):
     """Prunes slices along `dim` at random."""
 
     def _scores(self, t: Tensor, dim: int) -> Tensor:
-        return rand(t.shape[dim])
+        return rand(t.shape[dim], device=t.device)
 
 
 class LnStructured(_Slices):

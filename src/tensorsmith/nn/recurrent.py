@@ -175,7 +175,7 @@ class RNNBase(Module):
             x = x if batched else x.unsqueeze(axis)
         shapes = [self.get_expected_hidden_size(x, sizes), *([self.get_expected_cell_size(x, sizes)] if lstm else [])]
         if hx is None:
-            states = tuple(zeros(*shape, dtype=x.dtype) for shape in shapes)
+            states = tuple(zeros(*shape, dtype=x.dtype, device=x.device) for shape in shapes)
         else:
             states = self._given_states(hx, 3 if batched else 2)
         self.check_input(x, sizes)

@@ -48,7 +48,7 @@ class RNNCellBase(Module):
                 raise ValueError(f"{type(self).__name__}: Expected {name} to be 1D or 2D, got {each.ndim}D instead")
 
     def _start(self, x: Tensor) -> Tensor:
-        return zeros(*x.shape[:-1], self.hidden_size, dtype=x.dtype)
+        return zeros(*x.shape[:-1], self.hidden_size, dtype=x.dtype, device=x.device)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias is True else f", bias={self.bias}")

@@ -21,8 +21,8 @@ def _copies(layer: Module, count: int) -> ModuleList:
     return ModuleList([copy.deepcopy(layer) for _ in range(count)])
 
 
-def _causal(size: int, dtype: DType | None = None) -> Tensor:
-    return full((size, size), -math.inf, dtype=dtype).triu(1)
+def _causal(size: int, dtype: DType | None = None, device: Any = None) -> Tensor:
+    return full((size, size), -math.inf, dtype=dtype, device=device).triu(1)
 
 
 def _length(x: Tensor, batch_first: bool) -> int:
@@ -33,7 +33,7 @@ def _is_causal(mask: Tensor | None, given: bool | None, size: int) -> bool:
     """What the caller says, or else whether the mask is the causal one."""
     if given is not None or mask is None:
         return given is True
-    expected = _causal(size, mask.dtype)
+    expected = _causal(size, mask.dtype, mask.device)
     return mask.shape == expected.shape and bool((mask == expected).all())
 
 
@@ -153,7 +153,7 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: DType | None = None) -> Tensor:
         """The causal mask (sz, sz): -inf above the diagonal, zeros elsewhere."""
-        return _causal(sz, dtype)
+        return _causal(sz, dtype, device)
 
     def _reset_parameters(self) -> None:
         for parameter in self.parameters():

@@ -269,7 +269,8 @@ def batch_norm(
         return call(_evaluated, (input, running_mean, running_var, *parameters), attrs)
     if not count:  # an empty batch has no statistics: whatever they are, nothing is normalised by them
         dtype = compute_dtype(input.dtype)
-        statistics = full((channels,), 0.0, dtype=dtype), full((channels,), 1.0, dtype=dtype)
+        place = input.device
+        statistics = tuple([full((channels,), value, dtype=dtype, device=place) for value in (0.0, 1.0)])
         return call(_evaluated, (input, *statistics, *parameters), attrs)
     attrs |= _division(shape, input.layout.strides)
     result, mean, variance = call(BATCH_NORM, (input, *parameters), attrs)

@@ -203,7 +203,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
     need_floating("pdist", input.dtype)
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
-    first, second = (from_numpy(i) for i in np.triu_indices(input.layout.shape[0], 1))
+    first, second = (from_numpy(i).to(input.layout.device) for i in np.triu_indices(input.layout.shape[0], 1))
     return vector_norm_of(input[first] - input[second], float(p), -1, False, None)
 
 

@@ -139,4 +139,4 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise RuntimeError(f"num_classes should be positive, got {num_classes}")
         elif classes.size and classes.max() >= num_classes:
             raise RuntimeError(f"Class values must be smaller than num_classes={num_classes}, got {classes.max()}.")
-    return (tensor.unsqueeze(-1) == arange(num_classes)).to(int64)
+    return (tensor.unsqueeze(-1) == arange(num_classes, device=tensor.device)).to(int64)

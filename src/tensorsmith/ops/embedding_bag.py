@@ -167,7 +167,7 @@ def _in_rows(
                 f"However, found offsets of type {type(offsets)}"
             )
         bags, size = input.layout.shape
-        starts = arange(bags) * size
+        starts = arange(bags, device=input.device) * size
         return input.reshape(-1), starts, None if samples is None else samples.reshape(-1)
     if input.ndim != 1:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")

@@ -122,7 +122,7 @@ def _enter(rank: int) -> None:
         batch = 1 if input.ndim == rank + 1 else input.layout.shape[0]
         if _random_samples is None:
             rand: Any = TABLE["rand"].function
-            _random_samples = rand(batch, input.shape[-rank - 1], rank, dtype=input.dtype)
+            _random_samples = rand(batch, input.shape[-rank - 1], rank, dtype=input.dtype, device=input.device)
         assert _random_samples is not None
         _check(name, input, kernel, output, _random_samples)
         values, places = call(FRACTIONAL, (input, _random_samples[:batch]), {"kernel": kernel, "output": output})

@@ -10,7 +10,7 @@ from tensorsmith.tensor.tensor import Tensor
 
 def copied_with(x: Tensor, strides: tuple[int, ...], dtype: DType | None = None) -> Tensor:
     """A copy that lies with these strides; gradients flow through."""
-    made = blank_tensor(dtype or x.layout.dtype, x.layout.shape, strides, x)
+    made = blank_tensor(dtype or x.layout.dtype, x.layout.shape, strides, x, x.layout.device)
     made.copy_(x)  # type: ignore[attr-defined]
     made.storage.version = 0  # its first values are no write
     return made

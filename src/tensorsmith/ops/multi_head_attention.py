@@ -36,7 +36,7 @@ def added_mask(mask: Tensor | None, name: str, dtype: DType, beside: DType | Non
         )
     if mask.dtype is not bool_:
         return mask
-    return where(mask, zeros((), dtype=dtype) - math.inf, zeros((), dtype=dtype))
+    return where(mask, zeros((), dtype=dtype, device=mask.device) - math.inf, zeros((), dtype=dtype, device=mask.device))
 
 
 def _is_batched(
@@ -189,7 +189,7 @@ def multi_head_attention_forward(
     k = heads(k) if static_k is None else _check_static("static_k", static_k, batch * num_heads, head)
     v = heads(v) if static_v is None else _check_static("static_v", static_v, batch * num_heads, head)
     if add_zero_attn:
-        k, v = (cat([x, zeros(batch * num_heads, 1, head, dtype=x.dtype)], 1) for x in (k, v))
+        k, v = (cat([x, zeros(batch * num_heads, 1, head, dtype=x.dtype, device=x.device)], 1) for x in (k, v))
         attn_mask, key_padding_mask = longer(attn_mask), longer(key_padding_mask)
     keys = k.shape[1]
     if key_padding_mask is not None:

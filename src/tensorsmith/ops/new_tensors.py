@@ -40,7 +40,7 @@ for _name, _value in {"zeros": 0, "ones": 1, "empty": None}.items():
 
 def _after(source: Tensor, shape: tuple[int, ...], value: Any, dtype: DType | None, requires_grad: bool) -> Tensor:
     """A tensor after one that a function transform is at: under vmap, one for every example."""
-    result = creation.blank_tensor(dtype or source.layout.dtype, shape, None, source)
+    result = creation.blank_tensor(dtype or source.layout.dtype, shape, None, source, source.layout.device)
     if value is not None:
         result.fill_(value)
     return result.requires_grad_(True) if requires_grad else result

@@ -127,7 +127,7 @@ def _search(name: str, sequence: Tensor, values: Any, right: bool, out_int32: bo
         from tensorsmith.ops.creation import tensor
 
         like = sequence.dtype.kind in "iuf" and not isinstance(values, float)
-        values = tensor(values, dtype=sequence.dtype if like else None)
+        values = tensor(values, dtype=sequence.dtype if like else None, device=sequence.device)
     if not sequence.ndim:
         raise RuntimeError(f"{name}(): boundaries tensor should have positive dimension, but got 0 dimension")
     if not values.ndim and sequence.ndim != 1:

@@ -487,7 +487,7 @@ def random_(self: Tensor, *args: int, generator: Generator | None = None) -> Ten
     else:
         digits = 1 if self.dtype is dtypes.bool_ else self.dtype.digits
         low, high = 0, (1 << digits) if digits else min(int(np.iinfo(self.dtype.numpy).max), (1 << 62) - 1) + 1
-    return self.copy_(randint(low, high, self.layout.shape, generator=generator))
+    return self.copy_(randint(low, high, self.layout.shape, generator=generator, device=self.layout.device))
 
 
 inplace_method("random", random_)

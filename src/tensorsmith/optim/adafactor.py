@@ -118,13 +118,13 @@ class Adafactor(CountedOptimizer):
 
     def new_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """The state of a parameter before its first step."""
-        step = zeros((), dtype=float32)
+        step = zeros((), dtype=float32, device="cpu")
         if param.ndim < 2:
             return {"step": step, "variance": zeros_like(param)}
         *outer, rows, columns = param.layout.shape
         return {
-            "step": step, "row_var": zeros((*outer, rows, 1), dtype=param.dtype),
-            "col_var": zeros((*outer, 1, columns), dtype=param.dtype),
+            "step": step, "row_var": zeros((*outer, rows, 1), dtype=param.dtype, device=param.device),
+            "col_var": zeros((*outer, 1, columns), dtype=param.dtype, device=param.device),
         }  # fmt: skip
 
     def numbers(self, group: dict[str, Any], lr: float, count: float, values: tuple[Any, ...]) -> tuple[float, ...]:

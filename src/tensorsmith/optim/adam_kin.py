@@ -149,7 +149,7 @@ class NAdam(_Kin):
     def new_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """Counter, product and averages."""
         averages = super().new_state(param, group)
-        return {"step": averages.pop("step"), "mu_product": ones((), dtype=float32), **averages}
+        return {"step": averages.pop("step"), "mu_product": ones((), dtype=float32, device="cpu"), **averages}
 
     def _momenta(self, group: dict[str, Any], count: float) -> tuple[float, float]:
         beta1, slowing = group["betas"][0], group["momentum_decay"]

@@ -90,9 +90,10 @@ class ASGD(CountedOptimizer):
 
     def new_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """Counter, rate, weight and average."""
-        rate = full((), number_of(group["lr"]), dtype=float32)
+        rate = full((), number_of(group["lr"]), dtype=float32, device="cpu")
         return {
-            "step": zeros((), dtype=float32), "eta": rate, "mu": ones((), dtype=float32), "ax": zeros_like(param)
+            "step": zeros((), dtype=float32, device="cpu"), "eta": rate,
+            "mu": ones((), dtype=float32, device="cpu"), "ax": zeros_like(param),
         }  # fmt: skip
 
     def update(self, group: dict[str, Any]) -> FusedUpdate:
@@ -149,7 +150,7 @@ class Rprop(CountedOptimizer):
         first: Any = number_of(group["lr"])
         first = complex(first, first) if param.is_complex() else first
         sizes = TABLE["full_like"].function(param.detach(), first)
-        return {"step": zeros((), dtype=float32), "prev": zeros_like(param), "step_size": sizes}
+        return {"step": zeros((), dtype=float32, device="cpu"), "prev": zeros_like(param), "step_size": sizes}
 
     def update(self, group: dict[str, Any]) -> FusedUpdate:
         """The kernel for a group's choices."""

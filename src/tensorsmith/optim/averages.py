@@ -172,7 +172,7 @@ class Adagrad(CountedOptimizer):
         """The counter and the sum, in both parts of a complex parameter."""
         first: Any = float(self.defaults["initial_accumulator_value"])
         first = complex(first, first) if param.is_complex() else first
-        return {"step": zeros((), dtype=float32), "sum": TABLE["full_like"].function(param.detach(), first)}
+        return {"step": zeros((), dtype=float32, device="cpu"), "sum": TABLE["full_like"].function(param.detach(), first)}
 
     def update(self, group: dict[str, Any]) -> FusedUpdate:
         """The kernel for a group's choices."""

@@ -74,7 +74,7 @@ class CountedOptimizer(Optimizer):
 
     def new_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """The state of a parameter before its first step."""
-        return {"step": zeros((), dtype=float32), **{name: zeros_like(param) for name in self.names(group)}}
+        return {"step": zeros((), dtype=float32, device="cpu"), **{name: zeros_like(param) for name in self.names(group)}}
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters that have a gradient."""
@@ -150,7 +150,7 @@ class CountedOptimizer(Optimizer):
         dtypes = (float32,) if name == "step" else tuple(_CELLS)
         for row, (state, value) in enumerate(zip(states, tensors)):
             if not isinstance(value, Tensor) or value.layout.dtype not in dtypes or value.layout.numel != 1:
-                tensors[row] = state[name] = zeros((), dtype=float32).fill_(number_of(value))
+                tensors[row] = state[name] = zeros((), dtype=float32, device="cpu").fill_(number_of(value))
         kept = self._cells[number, name] = _Cells(tensors)
         return kept
 

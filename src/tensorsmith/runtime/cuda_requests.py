@@ -83,7 +83,7 @@ def on_host(fusion: Fusion, made: Request, written: Sequence[Node]) -> Request:
         if node is None:
             raise NotImplementedError("a routine with scratch memory, on a CUDA device")
         sizes.append(0 if node.attrs.get("param") else max(buffer_bytes(node, fusion.place(node)) - offset, 0))
-    comes_back = [node in written for node, _ in made.words]
+    comes_back = [any(node is each for each in written) for node, _ in made.words]
     inner = made.step([(number, 0) for number in range(len(made.words))])
     if not isinstance(inner, PythonStep):
         raise NotImplementedError(f"{inner.name} on a CUDA device")

@@ -19,6 +19,8 @@ from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.cuda_attention_steps import attention_steps
+from tensorsmith.runtime.cuda_convolution_steps import conv_steps
+from tensorsmith.runtime.cuda_index_steps import INDEX_STEPS
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
 from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
 from tensorsmith.runtime.requests import Request
@@ -42,6 +44,8 @@ STEPS: dict[Primitive, Steps] = {
     Primitive.MATMUL: matmul_steps,
     Primitive.ATTENTION: attention_steps,
     Primitive.ATTENTION_GRADIENT: attention_steps,
+    Primitive.CONV: conv_steps,
+    **INDEX_STEPS,
     Primitive.LIBRARY: _host,
     Primitive.MAP: _host,  # scalar functions without a rendering
 }
