@@ -52,6 +52,11 @@ SWEEP = {
     "bfloat16 of 256 columns": spec(bfloat16, E=256, F=256),
     "halves, bool mask and dropout": spec(bfloat16, mask=bool_, dropout=0.1, E=80, F=24),
     "halves, mask of numbers": spec(float16, mask=float32, E=64, F=128, beside=True),
+    "bfloat16 of 64 columns, backward": spec(bfloat16, backward=True, causal=True, E=64, F=64, result=bfloat16),
+    "float16 of 128 columns, backward": spec(float16, backward=True, causal=True, E=128, F=128),
+    "bfloat16 of 256 columns, backward": spec(bfloat16, backward=True, E=256, F=256),
+    "halves, bool mask and dropout, backward": spec(bfloat16, backward=True, mask=bool_, dropout=0.1, E=64, F=24),
+    "halves, mask of numbers, backward": spec(float16, backward=True, mask=float32, E=64, F=128, beside=True),
     "float16 backward": spec(float16, backward=True, mask=float32, dropout=0.5, aligned=False),
 }
 

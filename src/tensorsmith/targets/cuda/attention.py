@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tensorsmith.targets.cuda import attention_hopper, attention_hopper_forward, attention_simt
+from tensorsmith.targets.cuda import (
+    attention_hopper,
+    attention_hopper_backward,
+    attention_hopper_forward,
+    attention_simt,
+)
 from tensorsmith.targets.cuda.attention_spec import AttentionSpec, check
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
 
@@ -15,8 +20,8 @@ def lower_attention(spec: AttentionSpec, properties: DeviceProperties) -> Lowere
     check(spec)
     name = "attention_gradient" if spec.backward else "attention"
     hopper = properties.architecture == "sm_90a" and attention_hopper.takes(spec)
-    if hopper and not spec.backward:
-        launches = attention_hopper_forward.launches(spec)
+    if hopper:
+        launches = (attention_hopper_backward if spec.backward else attention_hopper_forward).launches(spec)
     else:
         launches = attention_simt.launches(spec)
     words = len(spec.operands) + 1

@@ -20,11 +20,16 @@ from tensorsmith.targets.cuda.attention_functions import with_attention_function
 from tensorsmith.targets.cuda.attention_hopper import (
     GROUP_BYTES,
     TENSOR_MAP,
+    dropped_text,
+    fragments_text,
     load_text,
     moves,
     padded,
     prescaled,
+    products_text,
     scores_text,
+    store_text,
+    sums_text,
     tensor_map,
 )
 from tensorsmith.targets.cuda.attention_scores import batch_text, infinity
@@ -74,7 +79,6 @@ def launches(spec: AttentionSpec, tiles: Tiles | None = None) -> tuple[Launch, .
 
 def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | float]]) -> str:
     depth, width, dtype = padded(spec.E), padded(spec.F), spec.dtype.name
-    half = spec.result_dtype.is_half
     numbers = {
         "KEYS": tiles.keys, "CONSUMERS": tiles.consumers, "STAGES": tiles.stages, "DEPTH": depth, "WIDTH": width,
         "SCORES": tiles.keys // 2, "SUMS": width // 2,
@@ -96,28 +100,17 @@ def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | flo
     end_turns = "if (consumer == 0) barrier_sync(1, 256);" if tiles.turns else ""
     drop = ""
     if spec.dropout:
-        drop = "drop_weights(s, first_query + lane / 4, key0, lane, stream_key, stream_first, sizes);"
+        drop = """
+        {
+            unsigned int dropped[SCORES / 32];
+            find_dropped(
+                dropped, first_query + lane / 4, key0 + lane % 4 * 2, stream_key, stream_first, sizes.row_words,
+                (unsigned int)sizes.limit);
+            #pragma unroll
+            for (int i = 0; i < SCORES; i++) s[i] = dropped[i / 32] >> i % 32 & 1 ? 0.0f : s[i] * (float)sizes.factor;
+        }""".strip()
     unit = "const long long tile = sizes.tiles - 1 - unit / here, batch = sizes.group * group + unit % here;"
     kernel = f"""
-// s = q k^T
-__device__ __forceinline__ void scores(float (&s)[SCORES], unsigned int q, unsigned int k) {{
-    #pragma unroll
-    for (int step = 0; step < DEPTH / 16; step++) {{
-        const unsigned int along = step % 4 * 32;
-        wgmma_n{tiles.keys}_{dtype}<0, 0>(
-            s, matrix_descriptor(q + step / 4 * 8192 + along, 16, 1024),
-            matrix_descriptor(k + step / 4 * (128 * KEYS) + along, 16, 1024), step != 0);
-    }}
-}}
-
-// out += p v
-__device__ __forceinline__ void add_values(float (&out)[SUMS], const unsigned int (&p)[KEYS / 16][4], unsigned int v) {{
-    #pragma unroll
-    for (int step = 0; step < KEYS / 16; step++) {{
-        wgmma_n{width}_{dtype}_registers<1>(out, p[step], matrix_descriptor(v + step * 2048, 128 * KEYS, 1024), 1);
-    }}
-}}
-
 extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
     {", ".join(parameters)}
 ) {{
@@ -278,60 +271,20 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
         *(f"constexpr int {name} = {value};" for name, value in numbers.items()),
         TENSOR_MAP,
         struct_text("Sizes", fields),
-        f"typedef {'unsigned short' if half else 'float'} Result;",
-        _FRAGMENTS.replace("@dtype@", dtype),
-        _DROP if spec.dropout else "",
+        products_text("scores", dtype, tiles.keys, depth, 64, tiles.keys),
+        sums_text("add_values", dtype, width, tiles.keys),
+        fragments_text(dtype),
+        store_text(spec),
+        dropped_text(tiles.keys // 2, True) if spec.dropout else "",
     ]
     return with_attention_functions("\n".join([*head, kernel.strip()])) + "\n"
-
-
-# An accumulator as the left operand of the next product: two neighbours in one register.
-_FRAGMENTS = """
-__device__ __forceinline__ void to_fragments(unsigned int (&p)[KEYS / 16][4], const float (&s)[SCORES]) {
-    #pragma unroll
-    for (int i = 0; i < SCORES; i += 2) p[i / 8][i / 2 % 4] = pack_@dtype@(s[i], s[i + 1]);
-}"""
-
-# The words of one block of random bits belong to weights 16 keys apart (`ir/dropout.py`).
-_DROP = """
-__device__ __forceinline__ void drop_weights(
-    float (&s)[SCORES], int query, int key0, int lane, unsigned long long key, unsigned long long first, const Sizes& sizes
-) {
-    const unsigned int limit = (unsigned int)sizes.limit;
-    const float factor = (float)sizes.factor;
-    #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const unsigned long long row = (first + (query + 8 * h) * (unsigned long long)sizes.row_words) / 4;
-        #pragma unroll
-        for (int group = 0; group < SCORES / 32; group++) {
-            #pragma unroll
-            for (int low = 0; low < 4; low++) {
-                // Keys 64 group + 16 word + 8 (low / 2) + 2 (lane % 4) + low % 2, for every word.
-                const unsigned long long at = row + (key0 + 64 * group) / 4 + low / 2 * 8 + lane % 4 * 2 + low % 2;
-                unsigned int words[4];
-                philox_block(key, at, words);
-                #pragma unroll
-                for (int word = 0; word < 4; word++) {
-                    const int i = (8 * group + 2 * word + low / 2) * 4 + 2 * h + low % 2;
-                    s[i] = words[word] < limit ? 0.0f : s[i] * factor;
-                }
-            }
-        }
-    }
-}"""
 
 
 def _finish(spec: AttentionSpec) -> str:
     """The results of a warpgroup, and the log-sum-exps of its rows."""
     log = "largest[h] * 0.69314718055994530942f" if prescaled(spec) else "largest[h] * (float)sizes.scale"
-    half = spec.result_dtype.is_half
-    pack, single = f"pack_{spec.dtype.name}", f"narrow_{spec.dtype.name}"
-    pair = f"*(unsigned int*)to = {pack}(a, b);" if half else "*(float2*)to = make_float2(a, b);"
-    first, second = (f"{single}({value})" if half else value for value in "ab")
     return f"""
     Result* of_batch = (Result*)(result + sizes.result0) + outer * sizes.result0_outer + inner * sizes.result0_inner;
-    const int columns = (int)sizes.F;
-    const bool whole_pairs = sizes.whole_pairs;
     #pragma unroll
     for (int h = 0; h < 2; h++) {{
         total[h] += shuffle<float>(total[h], 1);
@@ -342,18 +295,6 @@ def _finish(spec: AttentionSpec) -> str:
         if (query < queries) {{
             float* lse = (float*)(result + sizes.lse_start) + batch * sizes.L;
             if (lane % 4 == 0) lse[query] = hidden ? 0.0f : {log} + logf(total[h]);
-            Result* row = of_batch + query * sizes.result0_row;
-            #pragma unroll
-            for (int block = 0; block < WIDTH / 8; block++) {{
-                const int column = 8 * block + lane % 4 * 2;
-                const float a = out[4 * block + 2 * h] * inverse, b = out[4 * block + 2 * h + 1] * inverse;
-                Result* to = row + column;
-                if (whole_pairs) {{
-                    if (column < columns) {pair}
-                }} else {{
-                    if (column < columns) to[0] = {first};
-                    if (column + 1 < columns) to[1] = {second};
-                }}
-            }}
+            store_row(out, h, inverse, of_batch + query * sizes.result0_row, (int)sizes.F, sizes.whole_pairs);
         }}
     }}""".strip()

@@ -1,0 +1,425 @@
+"""The gradient of attention on Hopper's tensor cores, in two passes whose sums all stay in the registers of one warpgroup.
+
+    for the gradients of keys and values, a warpgroup having 64 keys:      for tiles of queries:
+        s = k q^T;  d = v g^T;  p = exp2(s - lse);  dv += p g;   ds = p (z d - delta);  dk += ds q
+    for the gradients of queries, a warpgroup having 64 queries:           for tiles of keys:
+        s = q k^T;  d = g v^T;  p = exp2(s - lse);  ds = p (z d - delta);  dq += ds k
+
+Scores of the first pass are transposed, so that in both p and ds are, as they lie in registers, left operands of the next
+product: nothing goes through shared memory, nothing is added atomically, every sum has one order. It costs two products
+more than one pass would. Where a matrix has too many columns for the registers, dv and dk are passes of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tensorsmith.core.dtypes import bool_
+from tensorsmith.targets.cuda.attention_functions import with_attention_functions
+from tensorsmith.targets.cuda.attention_hopper import (
+    GROUP_BYTES,
+    TENSOR_MAP,
+    dropped_text,
+    fragments_text,
+    load_text,
+    moves,
+    padded,
+    products_text,
+    scores_text,
+    store_text,
+    sums_text,
+    tensor_map,
+)
+from tensorsmith.targets.cuda.attention_scores import batch_text, infinity
+from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, parameter_types, struct_text
+from tensorsmith.targets.cuda.kernel import Argument, Launch, Word
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """consumers: warpgroups of 64 rows; along: rows of the tiles that they go through; stages: of those, under way."""
+
+    consumers: int
+    along: int
+    stages: int
+
+
+def usual_tiles(width: int, keys: bool) -> Tiles:
+    """What is fastest for matrices of up to `width` columns, in the pass over keys or that over queries."""
+    if width <= 64:
+        return Tiles(2, 96, 3) if keys else Tiles(2, 128, 2)
+    if width <= 128:
+        return Tiles(2, 64, 3) if keys else Tiles(2, 128, 2)
+    return Tiles(2, 64, 1)
+
+
+def launches(spec: AttentionSpec, of_keys: Tiles | None = None, of_queries: Tiles | None = None) -> tuple[Launch, ...]:
+    """The passes: over keys, in two parts where matrices are wide, and over queries."""
+    width = max(padded(spec.E), padded(spec.F))
+    of_keys = of_keys or usual_tiles(width, True)
+    parts = ("kv",) if width <= 128 else ("v", "k")
+    return (
+        *(_launch(spec, part, of_keys) for part in parts),
+        _launch(spec, "q", of_queries or usual_tiles(width, False)),
+    )
+
+
+def _launch(spec: AttentionSpec, part: str, tiles: Tiles) -> Launch:
+    depth, width = padded(spec.E), padded(spec.F)
+    rows = 64 * tiles.consumers
+    blocks = math.ceil((spec.L if part == "q" else spec.S) / rows)
+    through = spec.S if part == "q" else spec.L
+    group = max(1, min(spec.batch, GROUP_BYTES // (2 * through * (depth + width))))
+    even = [spec.E, spec.F, *(stride for _, strides in spec.results() for stride in strides)]
+    fields = [
+        *spec.sizes(), *moves(spec, "qkvg"), ("tiles", blocks), ("group", group),
+        ("whole_pairs", int(all(place % 2 == 0 for place in even))),
+    ]  # fmt: skip
+    # Matrices with the rows of the warpgroups stay; those of the other side come tile by tile.
+    heights = {name: 64 if (name in "qg") == (part == "q") else tiles.along for name in "qkvg"}
+    maps = [tensor_map(spec, name, heights[name]) for name in "qkvg"]
+    words = [Word(number) for number in range(len(spec.operands) + 1)]
+    arguments: list[Argument] = [*maps, *words[4:], constant(fields)]
+    sides = depth + (width if part != "v" else 0)  # of the matrices that stay; the other two always come
+    shared = 1024 + 2 * (rows * sides + tiles.stages * tiles.along * (depth + width)) + 8 * tiles.stages * tiles.along
+    shared += 8 * (1 + 3 * tiles.stages)
+    name = f"attention_backward_{part}_hopper"
+    source = _queries_source(spec, tiles, name, fields) if part == "q" else _keys_source(spec, tiles, part, name, fields)
+    return Launch(source, name, (spec.batch * blocks, 1, 1), (128 * (tiles.consumers + 1), 1, 1), tuple(arguments), shared)
+
+
+def _head(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | float]], keys_along: bool) -> list[str]:
+    numbers = {
+        "ALONG": tiles.along, "CONSUMERS": tiles.consumers, "STAGES": tiles.stages, "SCORES": tiles.along // 2,
+        "DEPTH": padded(spec.E), "WIDTH": padded(spec.F),
+    }  # fmt: skip
+    dtype = spec.dtype.name
+    return [
+        "#define LOG2_E 1.44269504088896340736f",
+        *(f"constexpr int {name} = {value};" for name, value in numbers.items()),
+        TENSOR_MAP,
+        struct_text("Sizes", fields),
+        products_text("first_products", dtype, tiles.along, padded(spec.E), 64, tiles.along),
+        products_text("second_products", dtype, tiles.along, padded(spec.F), 64, tiles.along),
+        sums_text("add_first", dtype, padded(spec.E), tiles.along),
+        sums_text("add_second", dtype, padded(spec.F), tiles.along),
+        fragments_text(dtype),
+        store_text(spec),
+        dropped_text(tiles.along // 2, keys_along) if spec.dropout else "",
+    ]
+
+
+def _parameters(spec: AttentionSpec) -> str:
+    maps = [f"const __grid_constant__ TensorMap {name}_map" for name in "qkvg"]
+    return ", ".join([*maps, *parameter_types(spec)[4:], "const __grid_constant__ Sizes sizes"])
+
+
+def _weights(spec: AttentionSpec, lse: str) -> str:
+    """Statements that make the scores in s weights."""
+    additive = spec.scale <= 0 or (spec.mask is not None and spec.mask is not bool_)
+    exponent = f"s[i] - {lse}" if additive else f"__fmaf_rn(s[i], scale_log2, -{lse})"
+    return f"#pragma unroll\nfor (int i = 0; i < SCORES; i++) s[i] = exp2_fast({exponent});"
+
+
+def _dropout(spec: AttentionSpec, query: str, key: str) -> tuple[str, str, str]:
+    """Statements that find what is dropped, and the expressions z s[i] and z d[i]."""
+    if not spec.dropout:
+        return "", "s[i]", "d[i]"
+    found = f"""
+        unsigned int dropped[(SCORES + 31) / 32];
+        find_dropped(dropped, {query}, {key}, stream_key, stream_first, sizes.row_words, (unsigned int)sizes.limit);
+        const float drop_factor = (float)sizes.factor;""".strip()
+    kept = "(dropped[i / 32] >> i % 32 & 1 ? 0.0f : {}[i] * drop_factor)"
+    return found, kept.format("s"), kept.format("d")
+
+
+# The longest blocks start first; a group of batches has what it goes through in the cache together.
+_PLACE = """
+    const long long group = blockIdx.x / (sizes.group * sizes.tiles), unit = blockIdx.x % (sizes.group * sizes.tiles);
+    const long long here = min(sizes.group, sizes.batch - group * sizes.group);
+    const long long tile = @tile@, batch = sizes.group * group + unit % here;
+    const long long outer = batch / sizes.inner, inner = batch % sizes.inner;
+    const int keys = (int)sizes.S, queries = (int)sizes.L;
+    const int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32;
+    const float* lse_batch = lse + outer * sizes.lse_outer + inner * sizes.lse_inner;
+    const float* delta_batch = delta + outer * sizes.delta_outer + inner * sizes.delta_inner;"""
+
+
+def _keys_source(spec: AttentionSpec, tiles: Tiles, part: str, name: str, fields: list[tuple[str, int | float]]) -> str:
+    depth, width = padded(spec.E), padded(spec.F)
+    few, many = (24, 240) if tiles.consumers == 2 else (32, 160)
+    of_keys, of_values = "k" in part, "v" in part
+    scores = scores_text(
+        spec, tiles.along // 2, "query0 + lane % 4 * 2 + i / 4 * 8 + i % 2", "first_key + lane / 4 + 8 * (i / 2 % 2)",
+        "query0", "tile_key + 64",
+    )  # fmt: skip
+    column = "i / 4 * 8 + lane % 4 * 2 + i % 2"
+    found, kept_s, kept_d = _dropout(spec, "query0 + lane % 4 * 2", "first_key + lane / 4")
+    values = load_text("v", "v_at + consumer * V_BYTES", "key0 + 64 * consumer", 64, width, "k_full")
+    kernel = f"""
+extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
+    {_parameters(spec)}
+) {{
+    extern __shared__ char memory[];
+    constexpr int K_BYTES = 128 * DEPTH, V_BYTES = {"128 * WIDTH" if of_keys else 0};
+    constexpr int Q_BYTES = 2 * ALONG * DEPTH, G_BYTES = 2 * ALONG * WIDTH;
+    const unsigned int k_at = (shared_address(memory) + 1023) & ~1023u, v_at = k_at + CONSUMERS * K_BYTES;
+    const unsigned int q_at = v_at + CONSUMERS * V_BYTES, g_at = q_at + STAGES * Q_BYTES, rows_at = g_at + STAGES * G_BYTES;
+    const unsigned int k_full = rows_at + 8 * STAGES * ALONG, q_full = k_full + 8, g_full = q_full + 8 * STAGES;
+    const unsigned int empty = g_full + 8 * STAGES;
+    // For every query of a tile: its log-sum-exp in units of log2, then its delta.
+    float* rows = (float*)(memory + (rows_at - shared_address(memory)));
+    if (threadIdx.x == 0) {{
+        mbarrier_init(k_full, 1);
+        for (int stage = 0; stage < STAGES; stage++) {{
+            mbarrier_init(q_full + 8 * stage, 33);
+            mbarrier_init(g_full + 8 * stage, 1);
+            mbarrier_init(empty + 8 * stage, 4 * CONSUMERS);
+        }}
+        mbarrier_fence();
+    }}
+    __syncthreads();
+    {_PLACE.replace("@tile@", "unit / here").strip()}
+    const int key0 = (int)tile * 64 * CONSUMERS;
+    const int low = {"key0 / ALONG" if spec.causal else "0"}, high = (queries + ALONG - 1) / ALONG;
+    if (warpgroup == 0) {{
+        fewer_registers<{few}>();
+        if (threadIdx.x < 32) {{
+            if (lane == 0) {{
+                mbarrier_arrive_expect(k_full, CONSUMERS * (K_BYTES + V_BYTES));
+                for (int consumer = 0; consumer < CONSUMERS; consumer++) {{
+                    {load_text("k", "k_at + consumer * K_BYTES", "key0 + 64 * consumer", 64, depth, "k_full")}
+                    {values if of_keys else ""}
+                }}
+            }}
+            int stage = 0, parity = 1;
+            for (int number = low; number < high; number++) {{
+                const int query0 = number * ALONG;
+                mbarrier_wait(empty + 8 * stage, parity);
+                if (lane == 0) {{
+                    mbarrier_arrive_expect(q_full + 8 * stage, Q_BYTES);
+                    {load_text("q", "q_at + stage * Q_BYTES", "query0", tiles.along, depth, "q_full + 8 * stage")}
+                    mbarrier_arrive_expect(g_full + 8 * stage, G_BYTES);
+                    {load_text("g", "g_at + stage * G_BYTES", "query0", tiles.along, width, "g_full + 8 * stage")}
+                }}
+                for (int i = lane; i < ALONG; i += 32) {{
+                    const int query = query0 + i;
+                    const bool there = query < queries;  // beyond, weights are zeros
+                    rows[2 * stage * ALONG + i] = there ? lse_batch[query * sizes.lse_row] * LOG2_E : {infinity("float")};
+                    rows[(2 * stage + 1) * ALONG + i] = there ? delta_batch[query * sizes.delta_row] : 0.0f;
+                }}
+                mbarrier_arrive(q_full + 8 * stage);
+                if (++stage == STAGES) {{
+                    stage = 0;
+                    parity ^= 1;
+                }}
+            }}
+        }}
+        return;
+    }}
+    more_registers<{many}>();
+    const int consumer = warpgroup - 1, warp = threadIdx.x / 32 % 4;
+    const int tile_key = key0 + 64 * consumer, first_key = tile_key + 16 * warp;
+    const unsigned int k_here = k_at + consumer * K_BYTES, v_here = v_at + consumer * V_BYTES;
+    const float scale_log2 = (float)(sizes.scale * 1.44269504088896340736);
+    {batch_text(spec)}
+    unsigned int p[ALONG / 16][4];
+    {"float of_value[WIDTH / 2];" if of_values else ""}
+    {"float of_key[DEPTH / 2];" if of_keys else ""}
+    {"for (int i = 0; i < WIDTH / 2; i++) of_value[i] = 0;" if of_values else ""}
+    {"for (int i = 0; i < DEPTH / 2; i++) of_key[i] = 0;" if of_keys else ""}
+    mbarrier_wait(k_full, 0);
+    int stage = 0, parity = 0;
+    for (int number = low; number < high; number++) {{
+        const int query0 = number * ALONG;
+        float s[SCORES]{", d[SCORES]" if of_keys else ""};
+        const float* row_lse = rows + 2 * stage * ALONG;
+        const unsigned int q_stage = q_at + stage * Q_BYTES, g_stage = g_at + stage * G_BYTES;
+        mbarrier_wait(q_full + 8 * stage, parity);
+        wgmma_fence();
+        first_products(s, k_here, q_stage);
+        wgmma_commit();
+        mbarrier_wait(g_full + 8 * stage, parity);
+        {"second_products(d, v_here, g_stage);" if of_keys else ""}
+        {"wgmma_commit();" if of_keys else ""}
+        wgmma_wait<{1 if of_keys else 0}>();
+        settle(s);
+        {scores}
+        {_weights(spec, f"row_lse[{column}]")}
+        {found}
+"""
+    if of_values:
+        kernel += f"""
+        {{
+            float kept[SCORES];
+            #pragma unroll
+            for (int i = 0; i < SCORES; i++) kept[i] = {kept_s};
+            to_fragments(p, kept);
+        }}
+        wgmma_fence();
+        add_second(of_value, p, g_stage);
+        wgmma_commit();
+"""
+    if of_keys:
+        fragment = "ds" if of_values else "p"
+        kernel += f"""
+        {"unsigned int ds[ALONG / 16][4];" if of_values else ""}
+        wgmma_wait<{1 if of_values else 0}>();
+        settle(d);
+        #pragma unroll
+        for (int i = 0; i < SCORES; i++) d[i] = s[i] * ({kept_d} - row_lse[ALONG + {column}]);
+        to_fragments({fragment}, d);
+        wgmma_fence();
+        add_first(of_key, {fragment}, q_stage);
+        wgmma_commit();
+"""
+    kernel += f"""
+        // The compiler keeps products apart where sums are under way from one turn to the next.
+        wgmma_wait<0>();
+        if (lane == 0) mbarrier_arrive(empty + 8 * stage);
+        if (++stage == STAGES) {{
+            stage = 0;
+            parity ^= 1;
+        }}
+    }}
+    wgmma_wait<0>();
+    {"settle(of_value);" if of_values else ""}
+    {"settle(of_key);" if of_keys else ""}
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {{
+        const int key = first_key + lane / 4 + 8 * h;
+        if (key < keys) {{
+            {_store("of_key", 1, "key", "(float)sizes.scale", "E") if of_keys else ""}
+            {_store("of_value", 2, "key", "1.0f", "F") if of_values else ""}
+        }}
+    }}
+}}
+"""
+    return with_attention_functions("\n".join([*_head(spec, tiles, fields, False), kernel.strip()])) + "\n"
+
+
+def _store(sum_name: str, number: int, row: str, factor: str, columns: str) -> str:
+    """A statement that writes a row of a result."""
+    here = f"sizes.result{number}"
+    start = f"(Result*)(result + {here}) + outer * {here}_outer + inner * {here}_inner + {row} * {here}_row"
+    return f"store_row({sum_name}, h, {factor}, {start}, (int)sizes.{columns}, sizes.whole_pairs);"
+
+
+def _queries_source(spec: AttentionSpec, tiles: Tiles, name: str, fields: list[tuple[str, int | float]]) -> str:
+    depth, width = padded(spec.E), padded(spec.F)
+    few, many = (24, 240) if tiles.consumers == 2 else (32, 160)
+    scores = scores_text(
+        spec, tiles.along // 2, "first_query + lane / 4 + 8 * (i / 2 % 2)", "key0 + lane % 4 * 2 + i / 4 * 8 + i % 2",
+        "tile_query", "key0 + ALONG",
+    )  # fmt: skip
+    found, _, kept_d = _dropout(spec, "first_query + lane / 4", "key0 + lane % 4 * 2")
+    kernel = f"""
+extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
+    {_parameters(spec)}
+) {{
+    extern __shared__ char memory[];
+    constexpr int Q_BYTES = 128 * DEPTH, G_BYTES = 128 * WIDTH, K_BYTES = 2 * ALONG * DEPTH, V_BYTES = 2 * ALONG * WIDTH;
+    const unsigned int q_at = (shared_address(memory) + 1023) & ~1023u, g_at = q_at + CONSUMERS * Q_BYTES;
+    const unsigned int k_at = g_at + CONSUMERS * G_BYTES, v_at = k_at + STAGES * K_BYTES;
+    const unsigned int q_full = v_at + STAGES * V_BYTES, k_full = q_full + 8, v_full = k_full + 8 * STAGES;
+    const unsigned int empty = v_full + 8 * STAGES;
+    if (threadIdx.x == 0) {{
+        mbarrier_init(q_full, 1);
+        for (int stage = 0; stage < STAGES; stage++) {{
+            mbarrier_init(k_full + 8 * stage, 1);
+            mbarrier_init(v_full + 8 * stage, 1);
+            mbarrier_init(empty + 8 * stage, 4 * CONSUMERS);
+        }}
+        mbarrier_fence();
+    }}
+    __syncthreads();
+    {_PLACE.replace("@tile@", "sizes.tiles - 1 - unit / here").strip()}
+    const int row0 = (int)tile * 64 * CONSUMERS;
+    const int seen = {"min(keys, row0 + 64 * CONSUMERS)" if spec.causal else "keys"};
+    const int count = (seen + ALONG - 1) / ALONG;
+    if (warpgroup == 0) {{
+        fewer_registers<{few}>();
+        if (threadIdx.x == 0) {{
+            mbarrier_arrive_expect(q_full, CONSUMERS * (Q_BYTES + G_BYTES));
+            for (int consumer = 0; consumer < CONSUMERS; consumer++) {{
+                {load_text("q", "q_at + consumer * Q_BYTES", "row0 + 64 * consumer", 64, depth, "q_full")}
+                {load_text("g", "g_at + consumer * G_BYTES", "row0 + 64 * consumer", 64, width, "q_full")}
+            }}
+            int stage = 0, parity = 1;
+            for (int number = count - 1; number >= 0; number--) {{
+                mbarrier_wait(empty + 8 * stage, parity);
+                mbarrier_arrive_expect(k_full + 8 * stage, K_BYTES);
+                {load_text("k", "k_at + stage * K_BYTES", "number * ALONG", tiles.along, depth, "k_full + 8 * stage")}
+                mbarrier_arrive_expect(v_full + 8 * stage, V_BYTES);
+                {load_text("v", "v_at + stage * V_BYTES", "number * ALONG", tiles.along, width, "v_full + 8 * stage")}
+                if (++stage == STAGES) {{
+                    stage = 0;
+                    parity ^= 1;
+                }}
+            }}
+        }}
+        return;
+    }}
+    more_registers<{many}>();
+    const int consumer = warpgroup - 1, warp = threadIdx.x / 32 % 4;
+    const int tile_query = row0 + 64 * consumer, first_query = tile_query + 16 * warp;
+    const unsigned int q_here = q_at + consumer * Q_BYTES, g_here = g_at + consumer * G_BYTES;
+    const float scale_log2 = (float)(sizes.scale * 1.44269504088896340736);
+    {batch_text(spec)}
+    float of_query[DEPTH / 2], row_lse[2], row_delta[2];
+    unsigned int ds[ALONG / 16][4];
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {{
+        const int query = first_query + lane / 4 + 8 * h;
+        const bool there = query < queries;  // beyond, weights are zeros
+        row_lse[h] = there ? lse_batch[query * sizes.lse_row] * LOG2_E : {infinity("float")};
+        row_delta[h] = there ? delta_batch[query * sizes.delta_row] : 0.0f;
+    }}
+    #pragma unroll
+    for (int i = 0; i < DEPTH / 2; i++) of_query[i] = 0;
+    mbarrier_wait(q_full, 0);
+    int stage = 0, parity = 0;
+    for (int number = count - 1; number >= 0; number--) {{
+        const int key0 = number * ALONG;
+        float s[SCORES], d[SCORES];
+        const unsigned int k_stage = k_at + stage * K_BYTES;
+        mbarrier_wait(k_full + 8 * stage, parity);
+        wgmma_fence();
+        first_products(s, q_here, k_stage);
+        wgmma_commit();
+        mbarrier_wait(v_full + 8 * stage, parity);
+        second_products(d, g_here, v_at + stage * V_BYTES);
+        wgmma_commit();
+        wgmma_wait<1>();
+        settle(s);
+        {scores}
+        {_weights(spec, "row_lse[i / 2 % 2]")}
+        {found}
+        wgmma_wait<0>();
+        settle(d);
+        #pragma unroll
+        for (int i = 0; i < SCORES; i++) d[i] = s[i] * ({kept_d} - row_delta[i / 2 % 2]);
+        to_fragments(ds, d);
+        wgmma_fence();
+        add_first(of_query, ds, k_stage);
+        wgmma_commit();
+        wgmma_wait<0>();
+        if (lane == 0) mbarrier_arrive(empty + 8 * stage);
+        if (++stage == STAGES) {{
+            stage = 0;
+            parity ^= 1;
+        }}
+    }}
+    wgmma_wait<0>();
+    settle(of_query);
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {{
+        const int query = first_query + lane / 4 + 8 * h;
+        if (query < queries) {{
+            {_store("of_query", 0, "query", "(float)sizes.scale", "E")}
+        }}
+    }}
+}}
+"""
+    return with_attention_functions("\n".join([*_head(spec, tiles, fields, True), kernel.strip()])) + "\n"
