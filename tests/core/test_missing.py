@@ -28,10 +28,20 @@ def test_other_names_get_the_plain_error():
 def test_constants_and_devices():
     assert (ts.inf, ts.pi, ts.e) == (math.inf, math.pi, math.e) and math.isnan(ts.nan)
     assert ts.ones(3)[ts.newaxis].shape == (1, 3)
-    assert ts.device("cuda" if ts.cuda.is_available() else "cpu").type == "cpu" and ts.cuda.device_count() == 0
+    assert ts.device("cpu") is ts.ones(1).device and ts.device("cuda:1").index == 1 == ts.device("cuda", 1).index
+    assert ts.cuda.is_available() == (ts.cuda.device_count() > 0)
     for ask in (ts.ones(1).cuda, ts.nn.Linear(1, 1).cuda, lambda: ts.ones(1, device="cuda")):
-        with pytest.raises(NotImplementedError, match="CPU"):
+        if ts.cuda.is_available():
+            assert next(iter(ask().parameters())).is_cuda if isinstance(ask(), ts.nn.Module) else ask().is_cuda
+            continue
+        with pytest.raises(RuntimeError, match="CUDA devices need NVIDIA"):
             ask()
+
+
+@pytest.mark.parametrize("name", ["cpu:1", "gpu", "cuda:", "cuda:-1", "cuda:01", "cuda:x", "cpu:"])
+def test_devices_that_are_none(name):
+    with pytest.raises(RuntimeError):
+        ts.ones(1, device=name)
 
 
 def test_python_types_as_dtypes():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tensorsmith.core.device import Device
 from tensorsmith.ir.control import is_control
@@ -20,10 +21,11 @@ from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.cuda_attention_steps import attention_steps
 from tensorsmith.runtime.cuda_convolution_steps import conv_steps
+from tensorsmith.runtime.cuda_graph import FEWEST_STEPS, Replays
 from tensorsmith.runtime.cuda_index_steps import INDEX_STEPS
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
 from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
-from tensorsmith.runtime.requests import Request
+from tensorsmith.runtime.requests import KernelStep, Request
 from tensorsmith.runtime.steps import numpy_library
 from tensorsmith.runtime.target import Target
 from tensorsmith.scalar.table import Fn
@@ -31,6 +33,9 @@ from tensorsmith.targets.cuda import copies, devices, memory, modules
 from tensorsmith.targets.cuda.kernel import DeviceProperties
 from tensorsmith.targets.cuda.lower import lower
 from tensorsmith.targets.cuda.scalars import LIBRARY_CALLS
+
+if TYPE_CHECKING:
+    from tensorsmith.runtime.plan import Plan
 
 Steps = Callable[[Fusion, Group, DeviceProperties], list[Request]]
 
@@ -99,6 +104,10 @@ class CudaTarget(Target):
         launches = [launch for request in requests if request.lowered is not None for launch in request.lowered.launches]
         if len(launches) > 1:
             modules.compile_many({each.source: each.name for each in launches}.items(), self.properties.architecture)
+
+    def finish(self, plan: Plan, accesses: Callable[[], Sequence[Any]]) -> None:
+        if len(plan.steps) >= FEWEST_STEPS and all(isinstance(step, KernelStep) for step in plan.steps):
+            plan.replays = Replays(plan, accesses())
 
     def allocate(self, nbytes: int) -> int:
         return memory.allocate(nbytes, self.index)

@@ -102,6 +102,7 @@ class Plan:
     written_late: frozenset[int] = frozenset()  # new buffers that no step writes until the last that may raise has run
     complex_params: frozenset[int] = frozenset()  # arguments that are complex run-time scalars, of two words each
     device: Device = CPU  # where inputs, results and temporaries are
+    replays: Any = None  # of a plan on a CUDA device, where it may run as a graph
 
     @property
     def target(self) -> Target:
@@ -148,6 +149,8 @@ class Plan:
     def _run(self, words: Sequence[int | float]) -> None:
         if profiler.active:
             self._run_profiled(words)
+            return
+        if self.replays is not None and self.replays.run(words):
             return
         if self.single is not None:
             code = launching.launch(self.single.address, *words)
@@ -253,13 +256,15 @@ class _Builder:
                 self.last_use[node] = number
         shown = {base for base, _ in self.fusion.output_places()}
         placed: list[tuple[Request, Part | None]] = []
+        written: list[Sequence[Node]] = []  # by each of them
 
-        def place(request: Request, number: int) -> None:
+        def place(request: Request, number: int, writes: Sequence[Node] = ()) -> None:
             scratch = None
             if request.scratch_bytes:
                 scratch = self.arena.take(request.scratch_bytes - request.untouched, number, request.untouched)
                 self.arena.give(scratch, number)
             placed.append((request, scratch))
+            written.append(writes)
 
         for number, group in enumerate(groups):
             if number == front:
@@ -275,12 +280,12 @@ class _Builder:
                 elif node not in self.word_of and node not in self.part_of:
                     self.part_of[node] = self.arena.take(buffer_bytes(node, self.fusion.place(node)), number)
             for request in made:
-                place(request, number)
+                place(request, number, group.roots)
         end = len(groups)
         for root, target in self.updates.items():
             if root not in self.written_over and root.numel:
                 self.last_use[root] = end
-                place(self.commit(root, target), end)
+                place(self.commit(root, target), end, (target,))
         for node, part in self.part_of.items():
             part.last = max(part.last, self.last_use[node])
         for number, group in enumerate(groups):
@@ -317,8 +322,22 @@ class _Builder:
             ),
         )  # fmt: skip
         assert self.arena.peak or not self.kept_bytes, "what reads kept values has a workspace"
+        self.target.finish(plan, lambda: [self.access(*each, writes) for each, writes in zip(placed, written)])
         link(plan, self.workspace_word + (1 if self.arena.peak else 0) + (1 if self.kept_bytes else 0))
         return plan
+
+    def access(self, request: Request, scratch: Part | None, writes: Sequence[Node]) -> tuple[list[Any], list[Any]]:
+        """What a step reads and what it writes: word, first byte, end."""
+        found: tuple[list[Any], list[Any]] = [], []
+        for node, _ in request.words:
+            if node is None:
+                word, start = self.within(scratch, 0) if scratch is not None else (self.workspace_word, 0)
+                found[1].append((word, start, start + (scratch.size if scratch is not None else 0)))
+            elif not node.attrs.get("param"):
+                word, start = self.source(node, 0, scratch)
+                place = (word, start, start + buffer_bytes(node, self.fusion.place(node)))
+                found[any(node is each for each in writes)].append(place)
+        return found
 
     def commit(self, root: Node, target: Node) -> Request:
         """The step that writes a new value, kept apart until now, over the input it replaces."""

@@ -7,7 +7,8 @@ fusion decides what becomes memory; the target says how a group becomes launches
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tensorsmith.core.device import CPU, Device
 from tensorsmith.ir.control import is_control
@@ -27,6 +28,9 @@ from tensorsmith.runtime.requests import Request, fused_step, kernel_request
 from tensorsmith.runtime.steps import ANCHOR_STEPS
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.memory import allocate, free_list
+
+if TYPE_CHECKING:
+    from tensorsmith.runtime.plan import Plan
 
 
 class Target:
@@ -74,6 +78,9 @@ class Target:
 
     def prepare(self, requests: Sequence[Request]) -> None:
         """Do for many steps together what they would do one after the other when they are made."""
+
+    def finish(self, plan: Plan, accesses: Callable[[], Sequence[Any]]) -> None:
+        """Prepare how a plan that was made is run; accesses: gives what each of its steps reads and writes."""
 
     def allocate(self, nbytes: int) -> int:
         """The address of new memory."""
