@@ -11,12 +11,14 @@ from tensorsmith.kernels.assemble import Kernel, assemble_copy, assemble_fill
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.cuda_requests import lowered_request
-from tensorsmith.runtime.index_specs import IndexPosition, index_spec, scan_spec
+from tensorsmith.runtime.index_specs import IndexPosition, index_spec, rank_spec, scan_spec, search_spec
 from tensorsmith.runtime.requests import Request
 from tensorsmith.targets.cuda.gather import lower_index
 from tensorsmith.targets.cuda.kernel import DeviceProperties
 from tensorsmith.targets.cuda.lower import lower
+from tensorsmith.targets.cuda.ranks import lower_ranks
 from tensorsmith.targets.cuda.scan import lower_scan
+from tensorsmith.targets.cuda.search import lower_search
 
 
 def _kernel(kernel: Kernel, properties: DeviceProperties) -> Request:
@@ -78,6 +80,18 @@ def scan_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> li
     return [lowered_request(lower_scan(spec, properties), words)]
 
 
+def rank_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """The LIBRARY routine "argsort": positions of the elements of some ranks."""
+    spec, words = rank_spec(fusion, group)
+    return [lowered_request(lower_ranks(spec, properties), words)]
+
+
+def search_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """The LIBRARY routine "searchsorted": places of values in sorted sequences."""
+    spec, words = search_spec(fusion, group)
+    return [lowered_request(lower_search(spec, properties), words)]
+
+
 INDEX_STEPS: dict[Primitive, Callable[[Fusion, Group, DeviceProperties], list[Request]]] = {
     Primitive.PAD: pad_steps,
     Primitive.CONCAT: concat_steps,
@@ -86,4 +100,10 @@ INDEX_STEPS: dict[Primitive, Callable[[Fusion, Group, DeviceProperties], list[Re
     Primitive.PUT: index_steps,
     Primitive.SCATTER: index_steps,
     Primitive.SCAN: scan_steps,
+}
+
+# Routines of LIBRARY that have kernels.
+INDEX_ROUTINES: dict[str, Callable[[Fusion, Group, DeviceProperties], list[Request]]] = {
+    "argsort": rank_steps,
+    "searchsorted": search_steps,
 }

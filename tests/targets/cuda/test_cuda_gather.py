@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from cuda_compiles import compile_all
 
+from emulator.run import run_lowered
 from tensorsmith.core import dtypes
+from tensorsmith.kernels.errors import FIRST_POINT
 from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import MODES, IndexOperand, IndexSpec
 from tensorsmith.targets.cuda.gather import lower_index
+from tensorsmith.targets.cuda.kernel import DeviceProperties
 
 
 def embedding(mode, rows, columns, size, dtype=dtypes.float32, index_dtype=dtypes.int64, wrap=False):
@@ -64,3 +68,93 @@ def test_rows_that_begin_anywhere_are_moved_by_single_elements():
     assert "points<4>" in lower_index(embedding("gather", 70, 24, 50)).launches[0].source
     assert "points<2>" in lower_index(embedding("gather", 70, 26, 50)).launches[0].source
     assert "points<1>" in lower_index(embedding("gather", 70, 25, 50)).launches[0].source
+
+
+# --- numbers, on the emulated device -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    import emulator
+
+    emulator.activate()
+
+
+def values(rng, dtype, count):
+    if dtype.kind == "f":
+        return rng.standard_normal(count).astype(dtype.numpy)
+    return rng.integers(0, 2 if dtype.kind == "b" else 100, count).astype(dtype.numpy)
+
+
+def by_loops(spec, table, index, other):
+    """What the spec says, point by point: (table, other, codes of errors)."""
+    compute = np.float64 if spec.dtype.kind == "f" and spec.mode == "scatter_add" else table.dtype
+    table, other, codes = table.astype(compute), other.copy(), set()
+    (given,) = spec.indices
+    counted = [n if s else 1 for n, s in zip(spec.domain, given.operand.strides)]
+    for point in np.ndindex(*spec.domain):
+        at = int(index[np.dot(point, given.operand.strides)])
+        at += given.size if given.wrap and at < 0 else 0
+        if not 0 <= at < given.size:
+            position = [p if s else 0 for p, s in zip(point, given.operand.strides)]
+            codes.add(FIRST_POINT + int(np.ravel_multi_index(position, counted)))
+            continue
+        place, here = int(np.dot(point, spec.table.strides)) + at * given.step, int(np.dot(point, spec.other.strides))
+        if spec.mode == "gather":
+            other[here] = table[place]
+        elif spec.mode == "scatter":
+            table[place] = other[here]
+        else:
+            table[place] = table[place] | other[here] if spec.dtype.kind == "b" else table[place] + other[here].astype(compute)
+    return table, other, codes
+
+
+def extent_of(domain, strides):
+    return 1 + sum((n - 1) * s for n, s in zip(domain, strides))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16, dtypes.float64, dtypes.bool_, dtypes.int32, dtypes.int16])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_against_loops(emulated, mode, dtype, wrong):
+    rng = np.random.default_rng(7)
+    middle = IndexOperand(Operand(dtypes.int64, (45, 1, 0)), 6, 7, True)
+    everywhere = IndexOperand(Operand(dtypes.int64, (0,)), 1, 3)
+    for spec in (
+        embedding(mode, 5, 8, 9, dtype), embedding(mode, 100, 24, 9, dtype, dtypes.int32, True),
+        embedding(mode, 700, 5, 5, dtype),
+        along(mode, 6, 50, 40, dtype), along(mode, 50, 3, 40, dtype), pick(mode, 40, 9, dtype),
+        IndexSpec(mode, (3, 45, 6), Operand(dtype, (42, 0, 1)), (middle,), Operand(dtype, (270, 6, 1))),
+        IndexSpec(mode, (40,), Operand(dtype, (0,)), (everywhere,), Operand(dtype, (1,))),
+    ):  # fmt: skip
+        (index,) = spec.indices
+        shift = int(rng.integers(0, 4))  # bases are aligned to an element only
+        table = values(rng, dtype, shift + extent_of(spec.domain, spec.table.strides) + index.step * (index.size - 1))[shift:]
+        other = values(rng, dtype, shift + extent_of(spec.domain, spec.other.strides))[shift:]
+        lowest = -index.size if index.wrap else 0
+        places = rng.integers(lowest, index.size, extent_of(spec.domain, index.operand.strides))
+        places = places.astype(index.operand.dtype.numpy)
+        if wrong:
+            places[rng.integers(0, len(places))] = index.size + 3
+        want_table, want_other, codes = by_loops(spec, table, places, other)
+        code = run_lowered(lower_index(spec), [table, places, other])
+        assert code in codes if codes else code == 0
+        if mode == "gather":
+            np.testing.assert_array_equal(other, want_other)
+        elif mode == "scatter_add" and dtype.kind == "f":
+            tolerance = {2: 1e-2, 4: 1e-6, 8: 1e-14}[dtype.itemsize] * (1 + np.abs(want_table).max())
+            np.testing.assert_allclose(table.astype(np.float64), want_table, rtol=0, atol=tolerance)
+        else:
+            np.testing.assert_array_equal(table, want_table.astype(table.dtype))
+
+
+def test_sums_are_the_same_bit_for_bit_however_the_work_falls_to_blocks(emulated):
+    rng = np.random.default_rng(3)
+    spec = embedding("scatter_add", 900, 4, 7)
+    table, other = rng.standard_normal(28).astype(np.float32), rng.standard_normal(3600).astype(np.float32)
+    index, found = rng.integers(0, 7, 900), set()
+    for multiprocessors in (1, 4, 132):
+        sums = table.copy()
+        assert run_lowered(lower_index(spec, DeviceProperties(multiprocessors=multiprocessors)), [sums, index, other]) == 0
+        found.add(sums.tobytes())
+    assert len(found) == 1

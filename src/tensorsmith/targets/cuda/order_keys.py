@@ -87,7 +87,7 @@ def words_text(dtype: DType) -> str:
 };"""
     return f"""{words}
 __device__ void bitonic_sort(Words& words, int count, int padded) {{
-    int before = padded;  // words that met were so far apart
+    int before = 64;  // distance of the words that met last; at first they come from anywhere
     for (int width = 2; width <= padded; width *= 2) {{
         for (int distance = width / 2; distance > 0; distance /= 2) {{
             // A warp orders 64 words beside each other: what is nearer than that stays with it.

@@ -222,7 +222,11 @@ def _radix(
         (Word(0), Word(sort.keys[0]), constant),
     )  # fmt: skip
     positions = Launch(
-        _POSITIONS, "kernel_ranks_positions", (blocks[1], 1, 1), (THREADS, 1, 1), (Word(sort.positions[side]), Word(1), constant)
+        _POSITIONS,
+        "kernel_ranks_positions",
+        (blocks[1], 1, 1),
+        (THREADS, 1, 1),
+        (Word(sort.positions[side]), Word(1), constant),
     )
     return [keys, *sorting, positions], scratch
 
