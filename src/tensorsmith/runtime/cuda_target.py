@@ -22,7 +22,7 @@ from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.cuda_attention_steps import attention_steps
 from tensorsmith.runtime.cuda_convolution_steps import conv_steps
 from tensorsmith.runtime.cuda_graph import FEWEST_STEPS, Replays
-from tensorsmith.runtime.cuda_index_steps import INDEX_STEPS
+from tensorsmith.runtime.cuda_index_steps import INDEX_ROUTINES, INDEX_STEPS
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
 from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
 from tensorsmith.runtime.requests import KernelStep, Request
@@ -45,13 +45,18 @@ def _host(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Re
     return [on_host(fusion, request, group.roots) for request in numpy_library(fusion, group)]
 
 
+def _routine(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """A routine that has kernels by these, any other on the host."""
+    return INDEX_ROUTINES.get(group.roots[0].attrs["name"], _host)(fusion, group, properties)
+
+
 STEPS: dict[Primitive, Steps] = {
     Primitive.MATMUL: matmul_steps,
     Primitive.ATTENTION: attention_steps,
     Primitive.ATTENTION_GRADIENT: attention_steps,
     Primitive.CONV: conv_steps,
     **INDEX_STEPS,
-    Primitive.LIBRARY: _host,
+    Primitive.LIBRARY: _routine,
     Primitive.MAP: _host,  # scalar functions without a rendering
 }
 
