@@ -13,6 +13,9 @@ results one after the other: (out, lse), (dq, dk, dv), row-major. With the attri
 heads), the matrices among them lie as (batch, L, heads, F): the heads of a token are side by side, as they are where operands
 come from, and results go to, one linear layer. A row of which everything is hidden has out = 0 and, by definition, lse = 0.
 
+For targets that multiply halves, q, k, v and g may be of one half type (lse, delta and masks of numbers then are float32);
+so are the results, lse as PARTS vectors whose sum, each times its number in `part_weights`, it is.
+
 Kernels never hold s. Gradients of the second, and tangents, are compositions of other primitives.
 """
 
@@ -21,11 +24,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tensorsmith.core.dtypes import DType, bool_, int64
+from tensorsmith.core.dtypes import DType, bool_, float16, float32, int64
 from tensorsmith.ir import build
 from tensorsmith.ir.dropout import factors
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar import functions as f
+
+PARTS = 3  # halves that a float32 is
+
+
+def part_weights(dtype: DType) -> tuple[float, ...]:
+    """What the parts of lse are multiplied by: parts of float16, which holds less than float32, each have a range of theirs."""
+    return (1024.0, 2.0**-1, 2.0**-12) if dtype is float16 else (1.0, 1.0, 1.0)
 
 
 def check(inputs: Sequence[Node], count: int, dropout: float) -> DType:
@@ -41,11 +51,12 @@ def check(inputs: Sequence[Node], count: int, dropout: float) -> DType:
     expected = [(*lead, *shape) for shape in shapes] + [(*lead, length, keys)] * (len(inputs) - count)
     if [node.shape for node in inputs] != expected:
         raise ValueError(f"attention: operands have shapes {[node.shape for node in inputs]}, expected {expected}")
-    if any(node.dtype is not q.dtype for node in inputs[:count]) or any(
-        node.dtype is not bool_ and node.dtype is not q.dtype for node in inputs[count:]
+    numbers = float32 if q.dtype.is_half else q.dtype
+    if any(node.dtype is not (numbers if place in (4, 5) else q.dtype) for place, node in enumerate(inputs[:count])) or any(
+        node.dtype is not bool_ and node.dtype is not numbers for node in inputs[count:]
     ):
         raise TypeError(f"attention: operands have dtypes {[node.dtype.name for node in inputs]}; cast them first")
-    if not q.dtype.is_floating_point or q.dtype.is_half or not (length and keys and width and values and math.prod(lead)):
+    if not q.dtype.is_floating_point or not (length and keys and width and values and math.prod(lead)):
         raise ValueError(f"attention: shapes {q.shape}, {k.shape}, {v.shape} of {q.dtype.name} have no kernel")
     return q.dtype
 

@@ -205,11 +205,11 @@ def _conv(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
 
 
 def _attention(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:
-    from tensorsmith.ir.attention import check  # it is written with the builders, which use these rules
+    from tensorsmith.ir.attention import PARTS, check  # it is written with the builders, which use these rules
 
     dtype = check(inputs, 3, attrs["dropout"])
     (*lead, length, _), width = inputs[0].shape, inputs[2].shape[-1]
-    return (math.prod(lead) * length * (width + 1),), dtype
+    return (math.prod(lead) * length * (width + (PARTS if dtype.is_half else 1)),), dtype
 
 
 def _attention_gradient(inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Inferred:

@@ -12,9 +12,11 @@ from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.runtime.cuda_requests import lowered_request
 from tensorsmith.runtime.requests import NoError, Request
 from tensorsmith.targets.cuda.attention import lower_attention
+from tensorsmith.targets.cuda.attention_hopper import ALIGNMENT
 from tensorsmith.targets.cuda.attention_spec import BACKWARD, FORWARD, AttentionSpec
 from tensorsmith.targets.cuda.kernel import DeviceProperties
 
+_MATRICES = ("q", "k", "v", "g")
 _COLUMNS_OF_ONE = ("lse", "delta", "streams")  # a number a row
 
 
@@ -46,8 +48,8 @@ def attention_spec(fusion: Fusion, group: Group) -> tuple[AttentionSpec, list[tu
         operands.append((name, flat._replace(offset=0)))
         start = flat.offset * node.dtype.itemsize
         words.append((node, start))
-        # An argument's memory may start anywhere; what the plan allocates starts at whole lines.
-        aligned = aligned and (start % 16 == 0 and node.op is not Primitive.INPUT or name in _COLUMNS_OF_ONE + ("mask",))
+        if name in _MATRICES:  # what the plan allocates starts at whole lines, an argument anywhere
+            aligned = aligned and start % ALIGNMENT == 0 and node.op is not Primitive.INPUT
     mask = anchor.inputs[len(BACKWARD if backward else FORWARD)].dtype if masked else None
     spec = AttentionSpec(
         queries.dtype, backward, anchor.attrs["causal"], anchor.attrs["scale"], outer, inner, length, keys.shape[-2], width,

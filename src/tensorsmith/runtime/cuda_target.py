@@ -17,6 +17,7 @@ from tensorsmith.ir.graph import Graph, Primitive, touches_complex
 from tensorsmith.kernels.assemble import Kernel, assemble
 from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.half_attention import halve_attention
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.cuda_attention_steps import attention_steps
@@ -81,6 +82,7 @@ class CudaTarget(Target):
     def lowered_graph(
         self, graph: Graph, apart: Collection[int], lasting: Collection[int], stamped: Collection[int], fusing: bool
     ) -> Graph:
+        graph = halve_attention(graph)
         return reshape_before_bias(graph) if fusing else graph
 
     def requests(self, fusion: Fusion, group: Group) -> list[Request]:

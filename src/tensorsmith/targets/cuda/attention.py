@@ -22,6 +22,8 @@ def lower_attention(spec: AttentionSpec, properties: DeviceProperties) -> Lowere
     hopper = properties.architecture == "sm_90a" and attention_hopper.takes(spec)
     if hopper:
         launches = (attention_hopper_backward if spec.backward else attention_hopper_forward).launches(spec)
+        if not spec.aligned:  # each finds out by itself which of them is to work
+            launches += attention_simt.launches(spec, attention_hopper.misaligned_text(spec))
     else:
         launches = attention_simt.launches(spec)
     words = len(spec.operands) + 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tensorsmith.core.dtypes import bfloat16, bool_
 from tensorsmith.targets.cuda.attention_scores import infinity
-from tensorsmith.targets.cuda.attention_spec import AttentionSpec
-from tensorsmith.targets.cuda.kernel import TensorMap
+from tensorsmith.targets.cuda.attention_spec import AttentionSpec, parameter_types
+from tensorsmith.targets.cuda.kernel import TensorMap, Word
 
 ALIGNMENT = 16  # of addresses and strides that a tensor map can express, in bytes
 BLOCK = 64  # columns of a tile that lie together
@@ -26,15 +26,32 @@ def padded(columns: int) -> int:
 
 
 def takes(spec: AttentionSpec) -> bool:
-    """Whether operands lie as tensor maps and tensor cores want them."""
+    """Whether strides are what tensor maps can express, and sizes what the kernels are for; of addresses, see `guard_text`."""
     matrices = ("q", "k", "v", "g") if spec.backward else ("q", "k", "v")
     return (
         spec.dtype.is_half
-        and spec.aligned
         and max(spec.L, spec.S) + 512 < _LARGEST
         and max(spec.E, spec.F) <= 256
         and all(_describable(spec, name) for name in matrices)
     )
+
+
+def operand_parameters(spec: AttentionSpec) -> tuple[list[str], list[Word]]:
+    """Declarations and words beside the tensor maps: matrices only where their addresses have to be looked at."""
+    mapped = ("q", "k", "v", "g") if spec.aligned else ()
+    kinds, numbers = parameter_types(spec), range(len(spec.operands) + 1)
+    kept = [n for n in numbers if n == len(spec.operands) or spec.names[n] not in mapped]
+    return [kinds[n] for n in kept], [Word(n) for n in kept]
+
+
+def guard_text(spec: AttentionSpec) -> str:
+    """A statement that leaves the kernel where an address is no multiple of ALIGNMENT: another kernel follows for that."""
+    return "" if spec.aligned else f"if ({misaligned_text(spec)}) return;"
+
+
+def misaligned_text(spec: AttentionSpec) -> str:
+    matrices = [f"(unsigned long long){name}" for name in (("q", "k", "v", "g") if spec.backward else ("q", "k", "v"))]
+    return f"(({' | '.join(matrices)}) & {ALIGNMENT - 1}) != 0"
 
 
 def _describable(spec: AttentionSpec, name: str) -> bool:

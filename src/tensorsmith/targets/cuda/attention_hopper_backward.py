@@ -22,8 +22,10 @@ from tensorsmith.targets.cuda.attention_hopper import (
     TENSOR_MAP,
     dropped_text,
     fragments_text,
+    guard_text,
     load_text,
     moves,
+    operand_parameters,
     padded,
     products_text,
     scores_text,
@@ -32,8 +34,8 @@ from tensorsmith.targets.cuda.attention_hopper import (
     tensor_map,
 )
 from tensorsmith.targets.cuda.attention_scores import batch_text, infinity
-from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, parameter_types, struct_text
-from tensorsmith.targets.cuda.kernel import Argument, Launch, Word
+from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, struct_text
+from tensorsmith.targets.cuda.kernel import Argument, Launch
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,7 @@ def _launch(spec: AttentionSpec, part: str, tiles: Tiles) -> Launch:
     # Matrices with the rows of the warpgroups stay; those of the other side come tile by tile.
     heights = {name: 64 if (name in "qg") == (part == "q") else tiles.along for name in "qkvg"}
     maps = [tensor_map(spec, name, heights[name]) for name in "qkvg"]
-    words = [Word(number) for number in range(len(spec.operands) + 1)]
-    arguments: list[Argument] = [*maps, *words[4:], constant(fields)]
+    arguments: list[Argument] = [*maps, *operand_parameters(spec)[1], constant(fields)]
     sides = depth + (width if part != "v" else 0)  # of the matrices that stay; the other two always come
     shared = 1024 + 2 * (rows * sides + tiles.stages * tiles.along * (depth + width)) + 8 * tiles.stages * tiles.along
     shared += 8 * (1 + 3 * tiles.stages)
@@ -112,7 +113,7 @@ def _head(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | float
 
 def _parameters(spec: AttentionSpec) -> str:
     maps = [f"const __grid_constant__ TensorMap {name}_map" for name in "qkvg"]
-    return ", ".join([*maps, *parameter_types(spec)[4:], "const __grid_constant__ Sizes sizes"])
+    return ", ".join([*maps, *operand_parameters(spec)[0], "const __grid_constant__ Sizes sizes"])
 
 
 def _weights(spec: AttentionSpec, lse: str) -> str:
@@ -161,6 +162,7 @@ def _keys_source(spec: AttentionSpec, tiles: Tiles, part: str, name: str, fields
 extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
     {_parameters(spec)}
 ) {{
+    {guard_text(spec)}
     extern __shared__ char memory[];
     constexpr int K_BYTES = 128 * DEPTH, V_BYTES = {"128 * WIDTH" if of_keys else 0};
     constexpr int Q_BYTES = 2 * ALONG * DEPTH, G_BYTES = 2 * ALONG * WIDTH;
@@ -318,6 +320,7 @@ def _queries_source(spec: AttentionSpec, tiles: Tiles, name: str, fields: list[t
 extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
     {_parameters(spec)}
 ) {{
+    {guard_text(spec)}
     extern __shared__ char memory[];
     constexpr int Q_BYTES = 128 * DEPTH, G_BYTES = 128 * WIDTH, K_BYTES = 2 * ALONG * DEPTH, V_BYTES = 2 * ALONG * WIDTH;
     const unsigned int q_at = (shared_address(memory) + 1023) & ~1023u, g_at = q_at + CONSUMERS * Q_BYTES;

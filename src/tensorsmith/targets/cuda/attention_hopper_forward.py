@@ -22,8 +22,10 @@ from tensorsmith.targets.cuda.attention_hopper import (
     TENSOR_MAP,
     dropped_text,
     fragments_text,
+    guard_text,
     load_text,
     moves,
+    operand_parameters,
     padded,
     prescaled,
     products_text,
@@ -32,9 +34,9 @@ from tensorsmith.targets.cuda.attention_hopper import (
     sums_text,
     tensor_map,
 )
-from tensorsmith.targets.cuda.attention_scores import batch_text, infinity
-from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, parameter_types, struct_text
-from tensorsmith.targets.cuda.kernel import Argument, Launch, Word
+from tensorsmith.targets.cuda.attention_scores import batch_text, infinity, lse_text
+from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, struct_text
+from tensorsmith.targets.cuda.kernel import Argument, Launch
 
 NAME = "attention_forward_hopper"
 
@@ -69,8 +71,7 @@ def launches(spec: AttentionSpec, tiles: Tiles | None = None) -> tuple[Launch, .
         ("whole_pairs", int(all(place % 2 == 0 for place in (spec.F, *spec.results()[0][1])))),
     ]  # fmt: skip
     maps = [tensor_map(spec, "q", 64), tensor_map(spec, "k", tiles.keys), tensor_map(spec, "v", tiles.keys)]
-    words = [Word(number) for number in range(len(spec.operands) + 1)]
-    arguments: list[Argument] = [*maps, *words[3:], constant(fields)]
+    arguments: list[Argument] = [*maps, *operand_parameters(spec)[1], constant(fields)]
     shared = 1024 + 2 * (queries * depth + tiles.stages * tiles.keys * (depth + width)) + 8 * (1 + 4 * tiles.stages)
     grid = (spec.batch * blocks, 1, 1)
     block = (128 * (tiles.consumers + 1), 1, 1)
@@ -87,7 +88,7 @@ def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | flo
     # setmaxnreg divides 65536 registers among the warpgroups.
     few, many = (24, 240) if tiles.consumers == 2 else (32, 160)
     parameters = ["const __grid_constant__ TensorMap " + name for name in ("q_map", "k_map", "v_map")]
-    parameters += [*parameter_types(spec)[3:], "const __grid_constant__ Sizes sizes"]
+    parameters += [*operand_parameters(spec)[0], "const __grid_constant__ Sizes sizes"]
     query = "first_query + lane / 4 + 8 * (i / 2 % 2)"
     key = "key0 + i / 4 * 8 + lane % 4 * 2 + i % 2"
     scores = scores_text(spec, tiles.keys // 2, query, key, "tile_query", "key0 + KEYS")
@@ -114,6 +115,7 @@ def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | flo
 extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
     {", ".join(parameters)}
 ) {{
+    {guard_text(spec)}
     extern __shared__ char memory[];
     const unsigned int base_address = (shared_address(memory) + 1023) & ~1023u;
     const unsigned int q_at = base_address, k_at = q_at + CONSUMERS * Q_BYTES, v_at = k_at + STAGES * K_BYTES;
@@ -293,8 +295,10 @@ def _finish(spec: AttentionSpec) -> str:
         const float inverse = hidden ? 0.0f : 1.0f / total[h];
         const int query = first_query + lane / 4 + 8 * h;
         if (query < queries) {{
-            float* lse = (float*)(result + sizes.lse_start) + batch * sizes.L;
-            if (lane % 4 == 0) lse[query] = hidden ? 0.0f : {log} + logf(total[h]);
+            const float lse = hidden ? 0.0f : {log} + logf(total[h]);
+            if (lane % 4 == 0) {{
+                {lse_text(spec, "batch * sizes.L + query", "lse")}
+            }}
             store_row(out, h, inverse, of_batch + query * sizes.result0_row, (int)sizes.F, sizes.whole_pairs);
         }}
     }}""".strip()

@@ -7,8 +7,9 @@ the variables `sizes`, `mask_rows` (the mask of this batch) and `stream_key`, `s
 from __future__ import annotations
 
 from tensorsmith.core.dtypes import bool_
+from tensorsmith.ir.attention import part_weights
 from tensorsmith.targets.cuda.attention_spec import AttentionSpec
-from tensorsmith.targets.cuda.scalars import c_type
+from tensorsmith.targets.cuda.scalars import c_type, narrow, widen
 
 _INFINITY = {"float": "__int_as_float(0x7f800000)", "double": "__longlong_as_double(0x7ff0000000000000ll)"}
 
@@ -51,3 +52,23 @@ def kept_text(spec: AttentionSpec, query: str, key: str, real: str) -> str:
     group = f"((long long)({key}) / 64 * 64 + ({key}) % 16 * 4 + ({key}) / 16 % 4)"
     counter = f"stream_first + (unsigned long long)(({query}) * sizes.row_words + {group})"
     return f"(philox(stream_key, {counter}) < (unsigned int)sizes.limit ? ({real})0 : ({real})sizes.factor)"
+
+
+def lse_text(spec: AttentionSpec, row: str, value: str) -> str:
+    """Statements that store the log-sum-exp of a row of all batches, in halves as its parts."""
+    dtype = spec.result_dtype
+    if not dtype.is_half:
+        return f"(({c_type(dtype)}*)(result + sizes.lse_start))[{row}] = {value};"
+    lines = [
+        f"unsigned short* lse_parts = (unsigned short*)(result + sizes.lse_start) + ({row});",
+        f"float lse_rest = {value}, lse_found;",
+        "unsigned short lse_bits;",
+    ]
+    for number, weight in enumerate(part_weights(dtype)):
+        lines += [
+            f"lse_bits = {narrow(dtype, f'lse_rest * {1 / weight!r}f')};",
+            f"lse_parts[{number} * sizes.batch * sizes.L] = lse_bits;",
+            f"lse_found = {widen(dtype, 'lse_bits')} * {weight!r}f;",
+            f"lse_rest = fabsf(lse_found) < {infinity('float')} ? lse_rest - lse_found : 0.0f;",
+        ]
+    return "{\n" + "\n".join(lines) + "\n}"

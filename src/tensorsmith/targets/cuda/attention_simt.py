@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 
 from tensorsmith.core.dtypes import float32
-from tensorsmith.targets.cuda.attention_scores import batch_text, infinity, kept_text, score_text
+from tensorsmith.targets.cuda.attention_scores import batch_text, infinity, kept_text, lse_text, score_text
 from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, parameter_types, struct_text
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.kernel import Argument, Launch, Word
@@ -176,8 +176,8 @@ _FORWARD = """
         #pragma unroll
         for (int j = 0; j < WIDE; j++) sum[i][j] *= inverse;
         if (begin == 0 && x == 0 && y + 16 * i < rows_left) {
-            Real* lse = (Real*)(result + sizes.lse_start) + batch * sizes.L + row0;
-            lse[y + 16 * i] = hidden ? (Real)0 : largest[i] + logarithm(total[i]);
+            const Real lse = hidden ? (Real)0 : largest[i] + logarithm(total[i]);
+            @lse@
         }
     }
     store(sum, @result0@ + row0 * sizes.result0_row, sizes.result0_row, rows_left, begin, sizes.F);
@@ -263,17 +263,17 @@ _BACKWARD_QUERIES = (
 )
 
 
-def launches(spec: AttentionSpec) -> tuple[Launch, ...]:
-    """The forward pass as one launch, the gradient as two."""
+def launches(spec: AttentionSpec, only_if: str = "") -> tuple[Launch, ...]:
+    """The forward pass as one launch, the gradient as two; `only_if`: a condition without which nothing is done."""
     if not spec.backward:
-        return (_launch(spec, "attention", _FORWARD, spec.L, spec.F),)
+        return (_launch(spec, only_if, "attention", _FORWARD, spec.L, spec.F),)
     return (
-        _launch(spec, "attention_backward_keys", _BACKWARD_KEYS, spec.S, max(spec.E, spec.F)),
-        _launch(spec, "attention_backward_queries", _BACKWARD_QUERIES, spec.L, spec.E),
+        _launch(spec, only_if, "attention_backward_keys", _BACKWARD_KEYS, spec.S, max(spec.E, spec.F)),
+        _launch(spec, only_if, "attention_backward_queries", _BACKWARD_QUERIES, spec.L, spec.E),
     )
 
 
-def _launch(spec: AttentionSpec, name: str, body: str, rows: int, columns: int) -> Launch:
+def _launch(spec: AttentionSpec, only_if: str, name: str, body: str, rows: int, columns: int) -> Launch:
     tile = 64 if spec.accumulator is float32 else 32
     wide = 2 * tile if columns > tile else tile
     tiles, chunks = math.ceil(rows / tile), math.ceil(columns / wide)
@@ -281,7 +281,7 @@ def _launch(spec: AttentionSpec, name: str, body: str, rows: int, columns: int) 
     fields = [*spec.sizes(), ("tiles", tiles), ("chunks", chunks), ("units", units)]
     arguments: list[Argument] = [Word(number) for number in range(len(spec.operands) + 1)]
     return Launch(
-        _source(spec, name, body, tile, wide),
+        _source(spec, only_if, name, body, tile, wide),
         name,
         (min(units, _MOST_BLOCKS), 1, 1),
         (THREADS, 1, 1),
@@ -295,7 +295,7 @@ def _result(number: int) -> str:
     return f"((Result*)(result + {here}) + outer * {here}_outer + inner * {here}_inner)"
 
 
-def _source(spec: AttentionSpec, name: str, body: str, tile: int, wide: int) -> str:
+def _source(spec: AttentionSpec, only_if: str, name: str, body: str, tile: int, wide: int) -> str:
     real, stored = c_type(spec.accumulator), c_type(spec.dtype)
     half, suffix = spec.dtype.is_half, "f" if real == "float" else ""
     numbers = {
@@ -334,6 +334,7 @@ def _source(spec: AttentionSpec, name: str, body: str, tile: int, wide: int) -> 
     places = {
         "@score@": score_text(spec, "s[i][j]", "query", "key", real, "query < sizes.L && key < sizes.S"),
         "@kept@": kept,
+        "@lse@": lse_text(spec, "batch * sizes.L + row0 + y + 16 * i", "lse"),
         "@forward_weight@": f"weight * {kept}" if spec.dropout else "weight",
         "@seen@": "min(sizes.S, row0 + TILE)" if spec.causal else "sizes.S",
         "@low@": "key0" if spec.causal else "0",
@@ -346,6 +347,7 @@ def _source(spec: AttentionSpec, name: str, body: str, tile: int, wide: int) -> 
         f'extern "C" __global__ void __launch_bounds__(THREADS) {name}(',
         "    " + ", ".join([*parameter_types(spec), "const __grid_constant__ Sizes sizes"]),
         ") {",
+        f"if (!({only_if})) return;" if only_if else "",
         "__shared__ Real room[2 * TILE * (DEPTH + 1)], weights[TILE * (TILE + 1)];",
         "Real* left = room;",
         "Real* right = room + TILE * (DEPTH + 1);",

@@ -23,9 +23,9 @@ class AttentionSpec:
     dtype:    of q, k, v and g; lse, delta and a mask of numbers have `accumulator`
     operands: by name, as (outer, inner, rows, columns) with strides in elements: FORWARD or BACKWARD, then mask and streams
               where there are any (lse, delta: one column; streams: two rows of one column)
-    result:   the dtype of out, or of the gradients: `accumulator` or, for half types, `dtype`
+    result:   the dtype of out and lse, or of the gradients: `accumulator` or, for half types, `dtype` (lse then in parts)
     beside:   results have the inner batches of a row side by side
-    aligned:  the addresses of q, k, v and g are multiples of 16
+    aligned:  the addresses of q, k, v and g are known to be multiples of 16
     """
 
     dtype: DType
@@ -87,7 +87,7 @@ class AttentionSpec:
 
     @property
     def lse_start(self) -> int:
-        """Where the log-sum-exps start among the results of the forward pass, in bytes."""
+        """Where the log-sum-exps, or their parts, start among the results of the forward pass, in bytes."""
         return self.batch * self.L * self.F * self.result_dtype.itemsize
 
     @property

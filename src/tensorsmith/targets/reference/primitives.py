@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from tensorsmith.ir.attention import part_weights
 from tensorsmith.ir.dropout import BLOCKS, GROUP, limit, whole_groups
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import Fn
@@ -214,7 +215,12 @@ def _attention(node: Node, arrays: Arrays) -> np.ndarray:
         total = weights.sum(-1, keepdims=True)
         total = np.where(total == 0, 1, total)
         lse = largest + np.log(total)
-        return np.concatenate([_heads_beside(np.matmul(weights / total * kept, v), node), lse.ravel()])
+        flat = [_heads_beside(np.matmul(weights / total * kept, v), node)]
+        for weight in part_weights(node.dtype) if node.dtype.is_half else (1.0,):
+            flat.append(widen(rounded(lse.ravel() / weight, node.dtype), node.dtype))
+            found = flat[-1].reshape(lse.shape) * weight
+            lse = np.where(np.isfinite(found), lse - found, 0.0)
+        return np.concatenate(flat)
     g, lse, delta = arrays[3:6]
     weights = np.exp(scores - lse[..., None])
     change = weights * (np.matmul(g, np.swapaxes(v, -1, -2)) * kept - delta[..., None]) * scale
