@@ -574,6 +574,8 @@ def frac(input: Tensor, *, out: Any = None) -> Tensor:
     """What follows the point: x - trunc(x)."""
 def frexp(input: Tensor, *, out: Any = None) -> Frexp:
     """The mantissa in [1/2, 1) and the int32 exponent of every element: x = mantissa * 2**exponent."""
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: builtins.bool | None = None) -> Tensor:
+    """A tensor over the memory of another library's: an object with `__dlpack__`, or a capsule."""
 def full(
     size: Any,
     fill_value: Any,
@@ -1522,6 +1524,8 @@ def threshold(
     """x where x > threshold, value elsewhere."""
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """As `repeat`, with missing counts taken as 1."""
+def to_dlpack(tensor: Tensor) -> Any:
+    """The tensor as a DLPack capsule of the structure without version."""
 def topk(
     input: Tensor,
     k: builtins.int,

@@ -156,8 +156,9 @@ def test_collate_fn_sampler_and_batch_sampler():
 
 
 def test_arguments_that_exclude_each_other():
-    with pytest.warns(UserWarning, match="no accelerator is found"):
-        data.DataLoader([1], pin_memory=True)
+    if not ts.cuda.is_available():
+        with pytest.warns(UserWarning, match="no accelerator is found"):
+            data.DataLoader([1], pin_memory=True)
     with pytest.raises(ValueError, match="sampler and shuffle"):
         data.DataLoader([1], shuffle=True, sampler=[0])
     with pytest.raises(ValueError, match="batch_sampler excludes"):

@@ -12,6 +12,7 @@ from tensorsmith.data.dataset import (
     TensorDataset,
     random_split,
 )
+from tensorsmith.data.device_batches import Prefetcher
 from tensorsmith.data.digits import Digits, load_digits
 from tensorsmith.data.folders import ImageFolder, TextLines
 from tensorsmith.data.idx import find_idx_pair, load_idx
@@ -40,6 +41,7 @@ __all__ = [
     "ImageFolder",
     "Images",
     "IterableDataset",
+    "Prefetcher",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",

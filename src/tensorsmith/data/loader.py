@@ -11,9 +11,11 @@ from typing import Any
 
 from tensorsmith.data.collate import default_collate, default_convert
 from tensorsmith.data.dataset import IterableDataset, fetch, fetch_batch
+from tensorsmith.data.device_batches import pinned_batches
 from tensorsmith.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from tensorsmith.data.workers import Workers
 from tensorsmith.ops.random import default_generator
+from tensorsmith.targets.cuda.devices import is_available
 
 
 class DataLoader:
@@ -26,7 +28,7 @@ class DataLoader:
     num_workers:   processes that load ahead; 0: samples are loaded by the process that iterates. The batches are the same,
                    but for random numbers that the dataset draws: worker i is seeded with base seed + i every pass
     collate_fn:    list of samples -> batch; default: `default_collate`
-    pin_memory:    accepted with a warning: there is no device that would read pinned memory
+    pin_memory:    batches in memory that a CUDA device reads by itself; without a device a warning
     drop_last:     leave out a last batch that is shorter
     timeout:       seconds to wait for a batch of a worker, 0 for ever
     worker_init_fn: called with the worker's number in every worker when it starts
@@ -81,7 +83,7 @@ class DataLoader:
             raise ValueError("persistent_workers option needs num_workers > 0")
         if multiprocessing_context is not None and num_workers == 0:
             raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > 0)")
-        if pin_memory:
+        if pin_memory and not is_available():
             warnings.warn(
                 "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.",
                 stacklevel=2,
@@ -151,6 +153,10 @@ class DataLoader:
         return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
+        found = self._batches()
+        return pinned_batches(found) if self.pin_memory and is_available() else found
+
+    def _batches(self) -> Iterator[Any]:
         if not self.num_workers:
             return self._here()
         seed = self._new_seed()

@@ -15,7 +15,7 @@ Each family of the table of operators (`registry.py`) and the files it is in:
     views           views, splitting, transposing, view_copies, views_in_place; the operators they call: view_operators
     joining         joining, arranging, padding
     creation        creation, new_tensors, windows
-    conversion      conversion, copying
+    conversion      conversion, copying, exchange
     random          random
     activations     activations
     softmax         softmax, gumbel
@@ -40,6 +40,7 @@ Files of no family:
     real_only           what is refused of complex numbers, by operator; loaded last
     inplace             `copy_`, `fill_`, `zero_`
     memory_formats      copies that lie in memory as is asked for
+    device_copies       copies between devices; pinned_memory: memory of the host that a device reads by itself
     host_data           the array over a tensor; what nested Python data and its numbers stand for
     out                 how `out=` is checked and written
     numbers_allowed     which operators of two operands take Python numbers
@@ -72,6 +73,7 @@ from tensorsmith.ops import (
     elementwise,
     embedding,
     embedding_bag,
+    exchange,
     extremes,
     float_parts,
     fractional_pooling,
@@ -97,6 +99,7 @@ from tensorsmith.ops import (
     new_tensors,
     normal_functions,
     padding,
+    pinned_memory,
     pixel_shuffling,
     pointwise,
     pointwise_composites,
@@ -134,6 +137,8 @@ from tensorsmith.ops import real_only  # isort: skip - it looks at every operato
 refused_dtypes.enter()
 
 __all__ = [
+    "exchange",
+    "pinned_memory",
     "max_pooling",
     "average_pooling",
     "adaptive_pooling",

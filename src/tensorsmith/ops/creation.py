@@ -156,6 +156,10 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     if isinstance(data, Tensor):
         moved = data if device is None else data.to(device)  # type: ignore[attr-defined]
         return moved if dtype is None or dtype is data.dtype else moved.to(dtype)
+    if hasattr(data, "__cuda_array_interface__"):
+        from tensorsmith.ops.exchange import from_cuda_array_interface
+
+        return as_tensor(from_cuda_array_interface(data), dtype, device)
     if place_of(device) is CPU and isinstance(data, np.ndarray) and (dtype is None or from_numpy_dtype(data.dtype) is dtype):
         return from_numpy(data) if all(s >= 0 for s in data.strides) else copy_array(data)
     return tensor(data, dtype=dtype, device=device)

@@ -596,6 +596,8 @@ class Tensor:
         """False: negatives are computed at once."""
     def is_nonzero(self) -> builtins.bool:
         """Whether the only element is non-zero."""
+    def is_pinned(self, device: Any = None) -> builtins.bool:
+        """Whether the tensor lies in pinned memory, ours or that of another library of this process."""
     def isclose(
         self,
         other: Tensor,
@@ -882,6 +884,8 @@ class Tensor:
     def output_nr(self) -> builtins.int: ...
     def permute(self, *dims: Any) -> Tensor:
         """Axis i of the result is axis dims[i]."""
+    def pin_memory(self, device: Any = None) -> Tensor:
+        """A copy in memory that a CUDA device reads and writes by itself, so that `to("cuda", non_blocking=True)` does not wait."""
     def polygamma(self, n: Any) -> Any: ...
     def positive(self) -> Tensor:
         """The tensor itself; bool is refused."""
@@ -925,6 +929,8 @@ class Tensor:
     def reciprocal(self) -> Tensor:
         """reciprocal(input): IEEE 754, one operation"""
     def reciprocal_(self) -> Tensor: ...
+    def record_stream(self, stream: Any) -> None:
+        """Let the tensor's memory be reused only after what `stream` has been given when the tensor dies."""
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """`hook(grad)` whenever the gradient of this tensor is known; what it returns (not None) replaces it."""
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
@@ -1264,8 +1270,21 @@ class Tensor:
         """`element in tensor`: whether some element equals it. RuntimeError for what is neither a tensor nor a number."""
     def __copy__(self) -> Tensor:
         """Another leaf over the same memory."""
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
         """A leaf over a copy of the storage; tensors that share a storage share the copy, and the gradient comes along."""
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[builtins.int, builtins.int] | None = None,
+        dl_device: tuple[builtins.int, builtins.int] | None = None,
+        copy: builtins.bool | None = None,
+    ) -> Any:
+        """The tensor as a DLPack capsule over its memory."""
+    def __dlpack_device__(self) -> tuple[builtins.int, builtins.int]:
+        """DLPack's kind of device and its number."""
     def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
     def __float__(self) -> builtins.float: ...
     def __floordiv__(self, other: Any) -> Tensor: ...

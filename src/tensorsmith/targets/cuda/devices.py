@@ -122,7 +122,7 @@ def properties(index: int) -> DeviceProperties:
 
 def name(index: int) -> str:
     """The device's name: "NVIDIA H200"."""
-    return bytes(driver.call("cuDeviceGetName", 256, device(index).handle)).rstrip(b"\0").decode()
+    return bytes(driver.call("cuDeviceGetName", 256, device(index).handle)).split(b"\0")[0].decode()
 
 
 def total_memory(index: int) -> int:
