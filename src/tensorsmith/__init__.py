@@ -54,6 +54,7 @@ from tensorsmith.core.memory_format import (
 from tensorsmith.func.vmap import vmap as vmap
 from tensorsmith.ops.creation import from_numpy as from_numpy
 from tensorsmith.ops.elementwise import elementwise as elementwise
+from tensorsmith.ops.exchange import from_dlpack as from_dlpack, to_dlpack as to_dlpack
 from tensorsmith.ops.random import (
     Generator as Generator,
     default_generator as default_generator,

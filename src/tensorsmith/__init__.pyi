@@ -13,6 +13,7 @@ from tensorsmith.core.memory_format import MemoryFormat as memory_format, channe
 from tensorsmith.func.vmap import vmap as vmap
 from tensorsmith.ops.creation import from_numpy as from_numpy
 from tensorsmith.ops.elementwise import elementwise as elementwise
+from tensorsmith.ops.exchange import from_dlpack as from_dlpack, to_dlpack as to_dlpack
 from tensorsmith.ops.random import Generator as Generator, default_generator as default_generator, get_rng_state as get_rng_state, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed, set_rng_state as set_rng_state
 from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads, set_num_threads as set_num_threads
 from tensorsmith.tensor.modes import enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled
@@ -574,8 +575,6 @@ def frac(input: Tensor, *, out: Any = None) -> Tensor:
     """What follows the point: x - trunc(x)."""
 def frexp(input: Tensor, *, out: Any = None) -> Frexp:
     """The mantissa in [1/2, 1) and the int32 exponent of every element: x = mantissa * 2**exponent."""
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: builtins.bool | None = None) -> Tensor:
-    """A tensor over the memory of another library's: an object with `__dlpack__`, or a capsule."""
 def full(
     size: Any,
     fill_value: Any,
@@ -1524,8 +1523,6 @@ def threshold(
     """x where x > threshold, value elsewhere."""
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """As `repeat`, with missing counts taken as 1."""
-def to_dlpack(tensor: Tensor) -> Any:
-    """The tensor as a DLPack capsule of the structure without version."""
 def topk(
     input: Tensor,
     k: builtins.int,

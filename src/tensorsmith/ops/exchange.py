@@ -13,7 +13,7 @@ import numpy as np
 from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import from_numpy_dtype
 from tensorsmith.core.layout import layout_of
-from tensorsmith.ops.registry import method, public
+from tensorsmith.ops.registry import method
 from tensorsmith.tensor import dlpack_capsule
 from tensorsmith.tensor.dlpack_capsule import Exported, Taken
 from tensorsmith.tensor.modes import modes
@@ -95,7 +95,6 @@ def _order_before(tensor: Tensor, consumer: int) -> None:
     tensor.record_stream(theirs)  # type: ignore[attr-defined]
 
 
-@public("conversion", method=False)
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of another library's: an object with `__dlpack__`, or a capsule.
 
@@ -103,6 +102,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     Errors: BufferError where the memory cannot be shared.
 
     >>> import numpy as np
+    >>> import tensorsmith as ts
     >>> array = np.arange(3.0)
     >>> x = ts.from_dlpack(array)
     >>> array[0] = 7
@@ -125,7 +125,6 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     return _placed(_over(Taken(capsule)), place, copy)
 
 
-@public("conversion", method=False)
 def to_dlpack(tensor: Tensor) -> Any:
     """The tensor as a DLPack capsule of the structure without version."""
     return dlpack(tensor)

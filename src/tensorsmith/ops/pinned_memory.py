@@ -50,8 +50,8 @@ def is_pinned(self: Tensor, device: Any = None) -> bool:
 
 
 @method()
-def record_stream(self: Tensor, stream: Any) -> None:
-    """Let the tensor's memory be reused only after what `stream` has been given when the tensor dies.
+def record_stream(self: Tensor, s: Any) -> None:
+    """Let the tensor's memory be reused only after what stream `s` has been given when the tensor dies.
 
     For a tensor made on one stream and used on another: the allocator knows only of the first.
     """
@@ -62,4 +62,4 @@ def record_stream(self: Tensor, stream: Any) -> None:
     from tensorsmith.targets.cuda import memory
 
     if self.storage.free is not None:
-        self.storage.free = memory.record_stream(self.storage.free, index, stream.cuda_stream)
+        self.storage.free = memory.record_stream(self.storage.free, index, s.cuda_stream)

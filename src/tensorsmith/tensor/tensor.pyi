@@ -929,8 +929,8 @@ class Tensor:
     def reciprocal(self) -> Tensor:
         """reciprocal(input): IEEE 754, one operation"""
     def reciprocal_(self) -> Tensor: ...
-    def record_stream(self, stream: Any) -> None:
-        """Let the tensor's memory be reused only after what `stream` has been given when the tensor dies."""
+    def record_stream(self, s: Any) -> None:
+        """Let the tensor's memory be reused only after what stream `s` has been given when the tensor dies."""
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """`hook(grad)` whenever the gradient of this tensor is known; what it returns (not None) replaces it."""
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
