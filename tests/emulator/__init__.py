@@ -1,8 +1,8 @@
 """A CUDA device that is emulated on the CPU, for tests: no GPU is needed, g++ is.
 
 `activate()` puts a fake libcuda.so.1 (`native/`) in the place of NVIDIA's before anything asks for the driver, and g++ in
-the place of NVRTC: the CUDA C++ text of kernels is compiled against `native/device.h` and runs on this processor, block
-after block, its threads as fibers that take turns where they wait for each other.
+the place of NVRTC where modules are loaded: the CUDA C++ text of kernels is compiled against `native/device.h` and runs on
+this processor, block after block, its threads as fibers that take turns where they wait for each other.
 
 What it finds: results; accesses outside what was allocated (beyond the last page); misaligned vectors; local arrays that
 are left; barriers that not all threads reach; shuffles with lanes outside their mask; memory that nobody wrote (device and
@@ -10,18 +10,19 @@ shared memory are NaN at first); host code that reads device memory (SIGSEGV); h
 What it does not find: races between threads, and missing waits between streams: all work is done when it is issued.
 
 Environment: EMULATED_ARCHITECTURE (sm_80), EMULATED_MULTIPROCESSORS (4), EMULATED_DEVICES (2), EMULATED_MEMORY_MB (4096),
-EMULATED_PROTECTION (1; 0 lets the host read device memory), EMULATED_TRACE (1 prints every launch with its time).
+EMULATED_PROTECTION (1; 0 lets the host read device memory), EMULATED_TRACE (1 prints every launch with its time),
+EMULATED_KEEP (a folder for the texts that were compiled).
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
-import sys
+from pathlib import Path
 from typing import Any
 
 _library: Any = None
-_compiled: list[tuple[str, str]] = []  # texts that were compiled, and their names, where they are kept
 
 
 def active() -> bool:
@@ -34,7 +35,7 @@ def activate() -> None:
     global _library
     if _library is not None:
         return
-    from emulator.build import driver_library, module
+    from emulator.build import driver_library
 
     path = driver_library()
     _library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)  # later users find it by its name, libcuda.so.1
@@ -42,34 +43,38 @@ def activate() -> None:
     if found._handle != _library._handle:
         raise RuntimeError("another libcuda.so.1 was loaded before the emulated one")
 
-    import tensorsmith.targets.cuda.compile as compiling
+    import tensorsmith.targets.cuda.launch as launching
+    import tensorsmith.targets.cuda.modules as modules
 
-    real_compile, real_version = compiling.compile_cubin, compiling.compiler_version
+    modules.compiler = Compiler()  # type: ignore[attr-defined]
+    launching.compile_cubin = compile_cubin
+
+
+def compile_cubin(source: str, name: str = "kernel", arch: str = "") -> bytes:
+    """CUDA C++ text as a module of the emulated device; EMULATED_KEEP names a folder that the text is written to."""
+    from emulator.build import module
+
     keep = os.environ.get("EMULATED_KEEP")
+    if keep:
+        _write(keep, source, name)
+    return module(source, name)
 
-    def compile_cubin(source: str, name: str = "kernel", arch: str = compiling.DEFAULT_ARCHITECTURE) -> bytes:
-        if keep:
-            _write(keep, source, name)
-        return module(source, name)
 
+class Compiler:
+    """What takes the place of the module `targets/cuda/compile.py` where modules are loaded; that module itself stays."""
+
+    OPTIONS = ()
+    compile_cubin = staticmethod(compile_cubin)
+
+    @staticmethod
     def compiler_version() -> tuple[int, int]:
-        return 0, 0  # no NVRTC: cubins that were kept for a device are never taken for modules of the emulator
+        from emulator.build import version
 
-    compile_cubin.real = real_compile  # type: ignore[attr-defined]
-    compiler_version.real = real_version  # type: ignore[attr-defined]
-    for where in list(sys.modules.values()):
-        for name, old, new in (
-            ("compile_cubin", real_compile, compile_cubin), ("compiler_version", real_version, compiler_version)
-        ):  # fmt: skip
-            if where.__dict__.get(name) is old:
-                setattr(where, name, new)
+        return 0, version()  # no NVRTC: what was kept for a device is never taken for the emulator's, nor the other way round
 
 
 def _write(folder: str, source: str, name: str) -> None:
     """Keep a text, for a compile check by NVRTC later."""
-    import hashlib
-    from pathlib import Path
-
     path = Path(folder) / f"{name}-{hashlib.sha256(source.encode()).hexdigest()[:16]}.cu"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

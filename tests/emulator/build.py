@@ -72,6 +72,12 @@ def _digest(*parts: bytes) -> str:
 
 
 @functools.cache
+def version() -> int:
+    """A number that changes with what modules are compiled against."""
+    return int(_digest(_headers(), _compiler(), *(p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py"))))[:12], 16)
+
+
+@functools.cache
 def _compiler() -> bytes:
     return subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
 

@@ -9,6 +9,7 @@ and the alignment of its first element; buffers end where their memory ends. Scr
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import struct
@@ -17,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorsmith.targets.cuda import compile as compiling
+import emulator
+from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties, ErrorWord, Launch, Lowered, TensorMap, Word
 
 CANARY = 0xA5
@@ -89,8 +91,6 @@ def _bounds(array: np.ndarray) -> tuple[int, int]:
 
 
 def _raw(address: int, nbytes: int) -> Any:
-    import ctypes
-
     return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
 
 
@@ -112,7 +112,8 @@ def context() -> tuple[Any, str]:
 @functools.cache
 def _function(source: str, name: str) -> Any:
     _, architecture = context()
-    module = call("cuModuleLoadData", compiling.compile_cubin(source, name, architecture))
+    make = emulator.compile_cubin if emulator.active() else compile_cubin
+    module = call("cuModuleLoadData", make(source, name, architecture))
     return call("cuModuleGetFunction", module, name.encode())
 
 
@@ -129,7 +130,7 @@ def run_lowered(lowered: Lowered, arrays: Sequence[np.ndarray], scalars: Sequenc
     scratch = [np.full(nbytes, 0xFF, np.uint8) for nbytes in lowered.scratch]
     buffers = [Buffer(array) for array in (*arrays, *scratch, error)]
     addresses = [struct.pack("<Q", buffer.address) for buffer in buffers]
-    values = [struct.pack("<d" if isinstance(v, float) else "<q", v) for v in scalars]
+    values = [_packed(value) for value in scalars]
     words = [*addresses[: len(arrays)], *values, *addresses[len(arrays) : -1]]
     for launch in lowered.launches:
         run_launch(launch, words, addresses[-1])
@@ -137,6 +138,10 @@ def run_lowered(lowered: Lowered, arrays: Sequence[np.ndarray], scalars: Sequenc
     for number, buffer in enumerate(buffers):
         buffer.finish(f"{lowered.name}, buffer {number}")
     return int(error[0])
+
+
+def _packed(word: int | float) -> bytes:
+    return struct.pack("<d", word) if isinstance(word, float) else struct.pack("<Q", int(word) & (2**64 - 1))
 
 
 def run_launch(launch: Launch, words: Sequence[bytes], error: bytes) -> None:
@@ -155,9 +160,7 @@ def run_launch(launch: Launch, words: Sequence[bytes], error: bytes) -> None:
         elif isinstance(argument, ErrorWord):
             packed = error
         elif isinstance(argument, Constant):
-            packed = b"".join(
-                struct.pack("<d", w) if isinstance(w, float) else struct.pack("<Q", int(w) & (2**64 - 1)) for w in argument.words
-            )
+            packed = b"".join(map(_packed, argument.words))
             aligned = np.zeros(64 + len(packed), np.uint8)
         else:
             packed = encode(argument, struct.unpack("<Q", words[argument.index])[0])
@@ -186,17 +189,17 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
     """The 128 bytes of a CUtensorMap."""
     from cuda.bindings import driver
 
-    u64, u32 = driver.cuuint64_t, driver.cuuint32_t
-    swizzles = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
-    encoded = call(
-        "cuTensorMapEncodeTiled",
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{tensor_map.dtype}"),
-        len(tensor_map.shape), address + tensor_map.offset,
-        [u64(n) for n in tensor_map.shape], [u64(n) for n in tensor_map.strides],
-        [u32(n) for n in tensor_map.box], [u32(1)] * len(tensor_map.shape),
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzles[tensor_map.swizzle]}"),
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    rank = len(tensor_map.shape)
+    space = ctypes.create_string_buffer(192)
+    aligned = -(-ctypes.addressof(space) // 64) * 64  # as the driver wants it, which the bindings do not see to
+    status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(aligned),
+        int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{tensor_map.dtype}")),
+        rank, ctypes.c_void_p(address + tensor_map.offset),
+        (ctypes.c_uint64 * rank)(*tensor_map.shape), (ctypes.c_uint64 * rank)(*tensor_map.strides),
+        (ctypes.c_uint32 * rank)(*tensor_map.box), (ctypes.c_uint32 * rank)(*[1] * rank),
+        0, {0: 0, 32: 1, 64: 2, 128: 3}[tensor_map.swizzle], 2, 0,
     )  # fmt: skip
-    return bytes(_raw(int(encoded.getPtr()), 128))
+    if status:
+        raise RuntimeError(f"cuTensorMapEncodeTiled refuses {tensor_map} at {address:#x} ({status})")
+    return ctypes.string_at(aligned, 128)

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from emulator.run import run_lowered
 
+from emulator.run import run_lowered
 from tensorsmith.targets.cuda.kernel import Constant, ErrorWord, Launch, Lowered, Word
 
 
@@ -19,7 +19,8 @@ def run(body, arrays, *, parameters="", arguments=(), grid=(1, 1, 1), block=(32,
     types = {np.dtype(np.int32): "int", np.dtype(np.float32): "float", np.dtype(np.float64): "double", np.dtype(np.uint8):
              "unsigned char", np.dtype(np.int64): "long long", np.dtype(np.uint16): "unsigned short"}  # fmt: skip
     pointers = [f"{types[a.dtype]}* p{i}" for i, a in enumerate(arrays)] + ([parameters] if parameters else [])
-    source = f'{before}\nextern "C" __global__ void __launch_bounds__(1024) kernel_t({", ".join(pointers)}, long long* error) {{\n{body}\n}}\n'
+    head = f'extern "C" __global__ void __launch_bounds__(1024) kernel_t({", ".join(pointers)}, long long* error)'
+    source = f"{before}\n{head} {{\n{body}\n}}\n"
     words = tuple(Word(i) for i in range(len(arrays)))
     launch = Launch(source, "kernel_t", grid, block, (*words, *arguments, ErrorWord()), shared, cluster)
     return run_lowered(Lowered("t", (launch,), len(arrays)), arrays)
@@ -34,7 +35,8 @@ def test_indices():
     at = at * blockDim.z + threadIdx.z;
     at = at * blockDim.y + threadIdx.y;
     at = at * blockDim.x + threadIdx.x;
-    p0[at] = 100000 * blockIdx.z + 10000 * blockIdx.y + 1000 * blockIdx.x + 100 * threadIdx.z + 10 * threadIdx.y + threadIdx.x;"""
+    p0[at] = 100000 * blockIdx.z + 10000 * blockIdx.y + 1000 * blockIdx.x + 100 * threadIdx.z + 10 * threadIdx.y
+        + threadIdx.x;"""
     assert run(body, [out], grid=(2, 3, 2), block=(6, 5, 4)) == 0
     indices = np.indices(out.shape)
     assert np.array_equal(out, sum(i * f for i, f in zip(indices, (100000, 10000, 1000, 100, 10, 1))))

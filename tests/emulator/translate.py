@@ -34,11 +34,10 @@ def translate(source: str) -> str:
     for name, attributes in names:
         bounds = _BOUNDS.search(attributes)
         threads = f"(unsigned int)({bounds.group(1)})" if bounds else "0"
-        rows.append(
-            f'    {{"{name}", [](void** a) {{ cuda_text::emulated_parameters(cuda_text::{name}).call(cuda_text::{name}, a); }},\n'
-            f"     decltype(cuda_text::emulated_parameters(cuda_text::{name}))::count,\n"
-            f"     decltype(cuda_text::emulated_parameters(cuda_text::{name}))::sizes, {threads}}},\n"
-        )
+        kernel = f"cuda_text::{name}"
+        known = f"cuda_text::emulated_parameters({kernel})"
+        call = f"[](void** a) {{ {known}.call({kernel}, a); }}"
+        rows.append(f'    {{"{name}", {call}, decltype({known})::count, decltype({known})::sizes, {threads}}},\n')
     table = "".join(rows)
     export = '__attribute__((visibility("default")))'
     return (
@@ -76,12 +75,11 @@ def _static_variable(match: re.Match[str]) -> str:
     written = []
     for part in (f"{first.group(2)}{first.group(3)}", *parts[1:]):
         name, dims = re.match(r"\s*(\w+)\s*((?:\[.*\])?)\s*$", part).groups()  # type: ignore[union-attr]
-        alignment = f"(alignof({name}_shared) > {declared.group(1)} ? alignof({name}_shared) : {declared.group(1)})" if declared else (
-            f"alignof({name}_shared)"
-        )
+        kept, own = f"{name}_shared", f"alignof({name}_shared)"
+        alignment = f"({own} > {declared.group(1)} ? {own} : {declared.group(1)})" if declared else own
+        place = f"emulated_place_shared(&emulated_static_bytes, &{name}_place, sizeof({kept}), {alignment})"
         written.append(
-            f"typedef {kind} {name}_shared{dims}; static unsigned int {name}_place; {name}_shared& {name} = "
-            f"*({name}_shared*)emulated_place_shared(&emulated_static_bytes, &{name}_place, sizeof({name}_shared), {alignment});"
+            f"typedef {kind} {kept}{dims}; static unsigned int {name}_place; {kept}& {name} = *({kept}*){place};"
         )
     return " ".join(written) + newlines
 

@@ -19,6 +19,9 @@ char* emulated_shared;
 namespace machine {
 
 thread_local char fault_text[4096];
+void (*at_poll)() = [] {};
+void (*at_launch)() = [] {};
+void (*at_end)() = [] {};
 
 namespace {
 
@@ -43,6 +46,7 @@ struct Thread {
     const char* waiting;  // for what, or null
     int waiting_line;
     bool done;
+    unsigned int cluster_phase;  // in which it arrived at the barrier of the cluster
 };
 
 struct Meeting {  // threads of a group that come together
@@ -227,20 +231,22 @@ void switch_to(Stack* target) {
     fault(719, "deadlock: every living thread waits%s", text);
 }
 
+Stack* start_next() {
+    Thread* thread = &threads[next_start++];
+    if (free_stacks.empty()) free_stacks.push_back(new_stack());
+    thread->stack = free_stacks.back();
+    free_stacks.pop_back();
+    thread->stack->thread = thread;
+    return thread->stack;
+}
+
 Stack* pick() {
     if (!ready.empty()) {
         Thread* thread = ready.front();
         ready.pop_front();
         return thread->stack;
     }
-    if (next_start < threads.size()) {
-        Thread* thread = &threads[next_start++];
-        if (free_stacks.empty()) free_stacks.push_back(new_stack());
-        thread->stack = free_stacks.back();
-        free_stacks.pop_back();
-        thread->stack->thread = thread;
-        return thread->stack;
-    }
+    if (next_start < threads.size()) return start_next();
     if (!living) return &main_stack;
     deadlock();
 }
@@ -413,7 +419,9 @@ void run_cluster(Index3 first) {
     living = threads.size();
     idle_polls = cluster_arrived = cluster_phase = 0;
     running = &main_stack;
+    at_launch();
     switch_to(pick());
+    at_end();
 }
 
 }  // namespace
@@ -435,14 +443,17 @@ unsigned int thread_in_block() { return current->number; }
 
 void progress() { idle_polls = 0; }
 
+unsigned long long thread_key() { return current - threads.data(); }
+
 void poll() {
+    at_poll();
     // Were all living threads polling, twice over, nothing would ever change.
     if (++idle_polls > 2 * living + 2 && ready.size() + 1 >= living && next_start >= threads.size()) deadlock();
     if (idle_polls > 64 * (living + 2) && next_start >= threads.size()) deadlock();
     if (ready.empty() && next_start >= threads.size()) return;
     ready.push_back(current);
     if (!current->waiting) current->waiting = "polls";
-    switch_to(pick());
+    switch_to(next_start < threads.size() ? start_next() : pick());
     current->waiting = nullptr;
 }
 
@@ -599,15 +610,14 @@ unsigned long long emulated_shuffle(unsigned int mask, unsigned long long value,
 unsigned int emulated_active() { return current->block->warps[current->number / 32].alive; }
 
 void emulated_cluster_barrier(bool arrive, bool wait_too) {
-    static thread_local unsigned int unused;
-    (void)unused;
-    if (arrive && !wait_too) fault(801, "a split arrival at the cluster's barrier is not emulated");
-    if (!arrive) return;
-    const unsigned int phase = cluster_phase;
     idle_polls = 0;
-    cluster_arrived++;
-    check_cluster();
-    while (cluster_phase == phase) {
+    if (arrive) {
+        current->cluster_phase = cluster_phase;
+        cluster_arrived++;
+        check_cluster();
+    }
+    if (!wait_too) return;
+    while (cluster_phase == current->cluster_phase) {
         current->waiting = "the barrier of the cluster";
         poll();
     }

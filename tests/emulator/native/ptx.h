@@ -60,3 +60,70 @@ inline unsigned int ptx_round_tf32(float x) {
 }
 
 }  // namespace cuda_text
+
+namespace cuda_text {
+
+template <typename F> inline unsigned int ptx_pairs(unsigned int a, unsigned int b, unsigned int c, F act) {
+    return (unsigned int)(unsigned short)act(a & 0xffff, b & 0xffff, c & 0xffff) |
+           (unsigned int)(unsigned short)act(a >> 16, b >> 16, c >> 16) << 16;
+}
+inline float ptx_fma_once(float a, float b, float c) {  // rounded once to a half: through double, to odd
+    const double exact = (double)a * b, sum = exact + c, z = sum - exact, rest = (exact - (sum - z)) + (c - z);
+    unsigned long long bits = emulated_bits<unsigned long long>(sum);
+    if (rest != 0 && !(bits & 1)) bits += (rest > 0) == (sum > 0) ? 1 : -1;
+    const double odd = emulated_bits<double>(bits);
+    float narrow = (float)odd;
+    if ((double)narrow != odd && !(emulated_bits<unsigned int>(narrow) & 1)) {
+        const bool up = (double)narrow < odd;
+        unsigned int n = emulated_bits<unsigned int>(narrow);
+        n += up == (narrow > 0) ? 1 : -1;
+        narrow = emulated_bits<float>(n);
+    }
+    return narrow;
+}
+inline unsigned int ptx_lop3(unsigned int a, unsigned int b, unsigned int c, unsigned int table) {
+    unsigned int result = 0;
+    for (int i = 0; i < 32; i++) result |= (table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i;
+    return result;
+}
+inline void* ptx_place(bool shared, unsigned long long address, unsigned int bytes) {
+    if (shared) return emulated_shared_pointer((unsigned int)address, bytes);
+    if (bytes && address % bytes) emulated_trap("a misaligned address of a load or store");
+    return (void*)address;
+}
+template <typename T> inline void* ptx_place(bool shared, T* address, unsigned int bytes) {
+    return ptx_place(shared, (unsigned long long)address, bytes);
+}
+inline unsigned int ptx_map(unsigned int address, unsigned int rank) { return (address & 0xffffff) | (rank + 1) << 24; }
+inline unsigned int ptx_elect(unsigned int mask) {
+    const unsigned int here = __ballot_sync(mask, 1);
+    return __builtin_ctz(here);
+}
+inline void emulated_cluster_arrive() { emulated_cluster_barrier(true, false); }
+inline void emulated_cluster_wait() { emulated_cluster_barrier(false, true); }
+
+extern "C" {
+void ptx_copy(unsigned int to, const void* from, unsigned int size, unsigned int read, bool only_16);
+void ptx_copy_commit();
+void ptx_copy_wait(int pending);
+void ptx_copy_arrive(unsigned int barrier, bool counted);
+void ptx_load_matrices(unsigned int row, int count, bool transposed, unsigned int* m);
+void ptx_store_matrices(unsigned int row, int count, bool transposed, const unsigned int* m);
+unsigned int ptx_transposed(unsigned int value);
+void ptx_product(int k, int format, int registers_a, int registers_b, const void* a, const void* b, void* d);
+void ptx_mbarrier_init(unsigned int barrier, unsigned int count);
+void ptx_mbarrier_end(unsigned int barrier);
+unsigned long long ptx_mbarrier_arrive(unsigned int barrier, unsigned int count, unsigned int expected);
+bool ptx_mbarrier_over(unsigned int barrier, unsigned int parity);
+void ptx_tensor_load(unsigned int to, unsigned long long map, int rank, const int* at, unsigned int barrier, unsigned int blocks);
+void ptx_tensor_store(unsigned long long map, int rank, const int* at, unsigned int from);
+void ptx_bulk_load(unsigned int to, const void* from, unsigned int size, unsigned int barrier);
+void ptx_bulk_store(void* to, unsigned int from, unsigned int size);
+void ptx_wgmma(int n, int format, float** d, const unsigned int* a, unsigned long long a_matrix, unsigned long long b_matrix,
+               bool add, int sign_a, int sign_b, int across_a, int across_b);
+}
+template <typename D, int A, int B, typename T> inline void ptx_mma(int k, int format, const T* a, const T* b, D* d) {
+    ptx_product(k, format, A, B, a, b, d);
+}
+
+}  // namespace cuda_text
