@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOMS = (
-    "scalar", "core", "ir", "passes", "kernels", "targets", "runtime", "tensor", "autograd", "eager", "ops", "compile",
+    "scalar", "core", "ir", "passes", "kernels", "targets", "runtime", "tensor", "autograd", "eager", "ops", "amp", "compile",
     "func", "nn", "optim", "data", "utils", "models", "onnx", "engine", "custom", "interop", "distributed", "serve", "app",
     "cli", "minitorch",
 )  # fmt: skip

@@ -91,6 +91,8 @@ __version__ = "0.1.0"
 
 # Imported when first asked for: name -> (module, attribute), or the module itself.
 _LATER: dict[str, tuple[str, str | None]] = {
+    "amp": ("tensorsmith.amp", None),
+    "autocast": ("tensorsmith.amp", "autocast"),
     "backends": ("tensorsmith.backends", None),
     "compiler": ("tensorsmith.compiler", None),
     "cuda": ("tensorsmith.cuda", None),
@@ -101,7 +103,16 @@ _LATER: dict[str, tuple[str, str | None]] = {
     "profiler": ("tensorsmith.profiler", None),
     "special": ("tensorsmith.special", None),
     "utils": ("tensorsmith.utils", None),
-}
+    **{
+        name: ("tensorsmith.amp.state", name)
+        for name in (
+            "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
+            "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
+            "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
+            "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype",
+        )
+    },
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

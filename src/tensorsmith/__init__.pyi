@@ -20,6 +20,8 @@ from tensorsmith.tensor.modes import enable_grad as enable_grad, inference_mode 
 from tensorsmith.tensor.placement import get_default_device as get_default_device, set_default_device as set_default_device
 from tensorsmith.tensor.printing import set_printoptions as set_printoptions
 from tensorsmith.tensor.tensor import Size as Size, Tensor as Tensor
+from tensorsmith import amp as amp
+from tensorsmith.amp import autocast as autocast
 from tensorsmith import backends as backends
 from tensorsmith import compiler as compiler
 from tensorsmith import cuda as cuda
@@ -30,6 +32,21 @@ from tensorsmith.data.serialization import save as save
 from tensorsmith import profiler as profiler
 from tensorsmith import special as special
 from tensorsmith import utils as utils
+from tensorsmith.amp.state import autocast_decrement_nesting as autocast_decrement_nesting
+from tensorsmith.amp.state import autocast_increment_nesting as autocast_increment_nesting
+from tensorsmith.amp.state import clear_autocast_cache as clear_autocast_cache
+from tensorsmith.amp.state import get_autocast_cpu_dtype as get_autocast_cpu_dtype
+from tensorsmith.amp.state import get_autocast_dtype as get_autocast_dtype
+from tensorsmith.amp.state import get_autocast_gpu_dtype as get_autocast_gpu_dtype
+from tensorsmith.amp.state import is_autocast_cache_enabled as is_autocast_cache_enabled
+from tensorsmith.amp.state import is_autocast_cpu_enabled as is_autocast_cpu_enabled
+from tensorsmith.amp.state import is_autocast_enabled as is_autocast_enabled
+from tensorsmith.amp.state import set_autocast_cache_enabled as set_autocast_cache_enabled
+from tensorsmith.amp.state import set_autocast_cpu_dtype as set_autocast_cpu_dtype
+from tensorsmith.amp.state import set_autocast_cpu_enabled as set_autocast_cpu_enabled
+from tensorsmith.amp.state import set_autocast_dtype as set_autocast_dtype
+from tensorsmith.amp.state import set_autocast_enabled as set_autocast_enabled
+from tensorsmith.amp.state import set_autocast_gpu_dtype as set_autocast_gpu_dtype
 from collections.abc import Sequence
 from tensorsmith.core.dtypes import DType
 from tensorsmith.ops.float_parts import Frexp

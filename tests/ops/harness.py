@@ -421,10 +421,13 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample((Data((2, 3, 4)), *[Data((3,))] * 4), {"eps": 0.1, "has_weight": True})
     ],
     "running_statistic": [Sample((Data((3,)), Data((3,))), {"momentum": 0.1, "factor": 1.5})],
-    "group_norm": [
-        Sample((Data((2, 4, 3)), Data((4,)), Data((4,))), {"groups": groups, "eps": 0.1, "has_weight": True, **more})
-        for groups, more in ((2, {}), (4, {"with_variance": True}))
-    ],
+    **{
+        name: [
+            Sample((Data((2, 4, 3)), Data((4,)), Data((4,))), {"groups": groups, "eps": 0.1, "has_weight": True, **more})
+            for groups, more in ((2, {}), (4, {"with_variance": True}))
+        ]
+        for name in ("group_norm", "instance_norm")
+    },
     **{
         name: [Sample((Data((2, 5, 6), -2.0, 2.0),), windows | more) for windows in _WINDOWS]
         for name, more in (

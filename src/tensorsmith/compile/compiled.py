@@ -122,7 +122,8 @@ class Compiled:
         tensors += [tensors[i].state.grad for i in leaves]  # type: ignore[union-attr,misc]
         layouts = tuple([t.layout for t in tensors])
         key = (
-            layouts, sharing(tensors), shape, leaves, modes.grad, get_default_dtype(), winograd.mode(), switched_off()
+            layouts, sharing(tensors), shape, leaves, modes.grad, modes.autocast, get_default_dtype(), winograd.mode(),
+            switched_off(),
         )  # fmt: skip
         try:
             known = self.specialisations.get(key, ())

@@ -110,6 +110,8 @@ class Trace:
             self.let_go(stand_ins)
             stand_ins.clear()
             self.had = dict.fromkeys(self.had)
+            if modes.casts is not None:
+                modes.casts.clear()  # of weights, which autocast around the function kept for it
             self.escaped = self.find_escaped()
         self.changes = tracer.guards.changed()  # what the function itself changes of what it depends on
         self.events = [e for e in tracer.events if isinstance(e, Effect) or e.node is not None]

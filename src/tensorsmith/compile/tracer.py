@@ -148,6 +148,7 @@ class Tracer:
     runs_again: RunsAgain = field(default_factory=RunsAgain)
     constants: dict[int, Storage] = field(default_factory=dict)  # made inside of Python's data, by id
     refused: ValueNeeded | None = None  # the first error for a value, even if the function caught it
+    casts: dict | None = None  # what autocast kept before
     lines: list[tuple[int, str]] | None = None  # from which node on a line of the user made nodes, where asked for
     reach: Reach = field(init=False)  # finds them
 
@@ -545,12 +546,15 @@ class Tracer:
             raise TraceError("compile: a compiled function is already being traced in this thread")
         fast.start_tracing()
         modes.tracer = self
+        if modes.casts is not None:  # casts of weights are part of the graph: none are taken from outside, or left there
+            self.casts, modes.casts = modes.casts, {}
         listening.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         listening.stop()
         modes.tracer = None
+        modes.casts = self.casts
         fast.stop_tracing()
 
 

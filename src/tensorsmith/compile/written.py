@@ -90,6 +90,7 @@ def _accepts(plan: Specialisation, arguments: Sequence[Tensor]) -> Callable[[Seq
     checks = [
         f"{text.name('made', plan.__dict__)}.get('plan') is {text.name('plan', plan.plan)}",  # it is given up for another
         f"modes.grad is {modes.grad}",
+        f"modes.autocast is {text.name('autocast', modes.autocast)}",
         "get_default_dtype() is default",
         "winograd_mode() == winograd",
         "switched_off() == off",

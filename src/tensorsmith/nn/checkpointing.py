@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tensorsmith.amp.state import same_autocast
 from tensorsmith.autograd.backward import backward as run_backward
 from tensorsmith.autograd.function import Function
 from tensorsmith.autograd.hooks import saved_tensors_hooks
@@ -103,6 +104,7 @@ class _Part:
         self.check = check
         self.early_stop = _early_stop[0]
         self.numbers = _RandomNumbers(preserve)
+        self.autocast = same_autocast()
         self.tickets: list[weakref.ref[_Ticket]] = []
         self.described: list[tuple] = []
         self.filled: weakref.WeakKeyDictionary[_Ticket, Tensor] = weakref.WeakKeyDictionary()
@@ -148,7 +150,7 @@ class _Part:
             return tensor
 
         try:
-            with self.numbers.again(), enable_grad(), self.context, saved_tensors_hooks(keep, lambda kept: kept):
+            with self.numbers.again(), enable_grad(), self.autocast, self.context, saved_tensors_hooks(keep, lambda kept: kept):
                 self.run()
         except _StopRecomputation:
             pass
@@ -161,6 +163,7 @@ class _Reentrant(Function):
     def forward(ctx: Any, function: Callable, preserve: bool, *args: Any) -> Any:
         ctx.function = function
         ctx.numbers = _RandomNumbers(preserve)
+        ctx.autocast = same_autocast()
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx.others = [None if isinstance(a, Tensor) else a for a in args]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
@@ -178,7 +181,7 @@ class _Reentrant(Function):
         args = list(ctx.others)
         for place, tensor in zip(ctx.places, ctx.saved_tensors):
             args[place] = alias_of(tensor, tensor.layout.tracked)
-        with ctx.numbers.again(), enable_grad():
+        with ctx.numbers.again(), enable_grad(), ctx.autocast:
             outputs = ctx.function(*args)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         pairs = [(o, g) for o, g in zip(outputs, grads) if isinstance(o, Tensor) and o.layout.tracked]

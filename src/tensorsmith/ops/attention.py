@@ -25,6 +25,7 @@ from tensorsmith.ops.random import draw
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.softmax import softmax_node
 from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -194,6 +195,8 @@ def scaled_dot_product_attention(
         >>> ts.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).shape
         tensorsmith.Size([1, 2, 4])
     """
+    if modes.autocast is not None:
+        query, key, value, attn_mask = modes.autocast.operands("scaled_dot_product_attention", query, key, value, attn_mask)
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     if enable_gqa:
         heads = [t.layout.shape[-3] if t.ndim > 2 else 1 for t in (query, key, value)]

@@ -28,6 +28,7 @@ from tensorsmith.ops.pooling_windows import (
     windows_of,
 )
 from tensorsmith.ops.registry import TABLE, need_tensor, public
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -132,6 +133,8 @@ def average(
     count_include_pad: bool, divisor_override: int | None,
 ) -> Tensor:  # fmt: skip
     """Average pooling of the last `rank` axes, arguments checked."""
+    if rank == 3 and modes.autocast is not None:
+        (input,) = modes.autocast.operands("avg_pool", input)  # noqa: A001
     attrs = pooling_numbers(name, input, rank, kernel_size, stride, padding, 1, ceil_mode)
     if rank == 3 and input.dtype.is_half:
         raise NotImplementedError(f"\"{name}_out_frame\" not implemented for '{type_name(input.dtype)}'")

@@ -359,6 +359,10 @@ def _group_norm_gradient(
 
 
 GROUP_NORM = Operator("group_norm", _group_norm, _group_norm_gradient, keeps_format=format_of_first, gradient_keeps_format=True)
+INSTANCE_NORM = Operator(  # the same graph; autocast leaves it in the dtype of its input, as PyTorch does
+    "instance_norm", _group_norm, _group_norm_gradient, keeps_format=format_of_first, gradient_keeps_format=True,
+    node_name="GroupNormBackward0",
+)  # fmt: skip
 
 
 @_norm
@@ -430,7 +434,7 @@ def instance_norm(
         attrs["with_variance"] = True
     # The result is row-major in any case, as PyTorch's is.
     operands = (input.contiguous(), *(p for p in (weight, bias) if p is not None))
-    result, mean, *rest = call(GROUP_NORM, operands, attrs)
+    result, mean, *rest = call(INSTANCE_NORM, operands, attrs)
     if running_mean is not None:
         _update(running_mean, mean.mean(0), float(momentum), 1.0)
     if running_var is not None:

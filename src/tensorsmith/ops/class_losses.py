@@ -27,6 +27,7 @@ from tensorsmith.ops.creation import array_of
 from tensorsmith.ops.loss_reduction import finish, reduction_mode, share
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 _loss = public("losses", namespace="nn.functional", method=False)
@@ -332,6 +333,8 @@ def cross_entropy(
             raise
         if entry is not None:
             return _with_range_check(entry, (input, target), ignore_index)
+    if modes.autocast is not None:
+        input, target, weight = modes.autocast.operands("cross_entropy", input, target, weight)  # noqa: A001
     need_tensors("cross_entropy", input=input, target=target)
     mode = reduction_mode(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -372,6 +375,8 @@ def nll_loss(
             raise
         if entry is not None:
             return _with_range_check(entry, (input, target), ignore_index)
+    if modes.autocast is not None:
+        input, target, weight = modes.autocast.operands("nll_loss", input, target, weight)  # noqa: A001
     need_tensors("nll_loss", input=input, target=target)
     mode = reduction_mode(reduction, size_average, reduce)
     _no_weight_gradient(weight)

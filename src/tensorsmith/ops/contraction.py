@@ -14,6 +14,7 @@ from tensorsmith.ir.graph import Node
 from tensorsmith.ops.matmul import check_dtype, matmul
 from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 # --- einsum -----------------------------------------------------------------------------------------------------------
@@ -164,6 +165,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         operands = tuple(operands[0])
     if not operands:
         raise ValueError("einsum(): must provide at least one operand")
+    if modes.autocast is not None:
+        operands = modes.autocast.operands("einsum", *operands)
     for i, x in enumerate(operands):
         need_tensor("einsum", x, "operands", i + 1)
         check_dtype("einsum", operands[0], x)
@@ -203,6 +206,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Products summed over `dims` last axes of a and first of b, or over the two lists of axes given."""
     need_tensor("tensordot", a, "a")
     need_tensor("tensordot", b, "b", 2)
+    if modes.autocast is not None:
+        a, b = modes.autocast.operands("tensordot", a, b)
     check_dtype("tensordot", a, b)
     if isinstance(dims, Tensor):
         dims = dims.tolist()
@@ -287,6 +292,8 @@ def _linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:  # 
         raise RuntimeError(
             f"linalg.cross: inputs must have the same number of dimensions. Got {input.ndim} and {other.ndim}"
         )
+    if modes.autocast is not None:
+        input, other = modes.autocast.operands("linalg_cross", input, other)
     axis = normalise_axis(dim, input.ndim)
     if other.dtype is not input.dtype:
         raise RuntimeError(
@@ -321,6 +328,9 @@ def trace(input: Tensor) -> Tensor:  # noqa: A002
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
     if input.dtype.kind == "b":
         raise NotImplementedError("\"trace\" not implemented for 'Bool'")
+    if modes.autocast is not None:
+        (input,) = modes.autocast.operands("trace", input)  # noqa: A001
+        return input.diagonal().sum(dtype=input.dtype if input.dtype.kind == "f" else None)
     return input.diagonal().sum()
 
 
@@ -333,6 +343,8 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 def _multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices (the first and last may be vectors), bracketed for the least work."""
     tensors = tuple(tensors)
+    if modes.autocast is not None:
+        tensors = modes.autocast.operands("linalg.multi_dot", *tensors)
     if len(tensors) == 1:
         return tensors[0]
     if len(tensors) < 1:

@@ -188,6 +188,9 @@ def _run(
     need_tensors(name, input=x, weight=weight)
     if bias is not None:
         need_tensors(name, input=x, weight=weight, bias=bias)
+    if modes.autocast is not None:
+        x, weight, bias = modes.autocast.operands(operator.name, x, weight, bias)
+        given = (x, weight) if bias is None else (x, weight, bias)
     attrs = (_transposed_attrs if operator is CONV_TRANSPOSE else _attrs)(name, x, weight, bias, rank, *raw)
     result = call(operator, given, attrs)
     if modes.tracer is None:

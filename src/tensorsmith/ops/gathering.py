@@ -20,6 +20,7 @@ from tensorsmith.ops.indexing import out_of_range, wrapped
 from tensorsmith.ops.pointwise import as_operand
 from tensorsmith.ops.raw_keys import as_int
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -195,6 +196,8 @@ def _scattering(name: str, operator: Operator, always: str | None, what: str) ->
         reduce: str | None = None,  # noqa: A002
     ) -> Tensor:
         source = value if src is None else src
+        if modes.autocast is not None:
+            input, source = modes.autocast.operands(name, input, source)
         axis, source, kind = prepared(input, dim, index, source, reduce)
         if kind == "multiply":
             return _multiplied(input, axis, index, source)
@@ -288,6 +291,8 @@ def _writing(name: str, operator: Operator, reduce: str, what: str) -> None:
         return {"axis": axis, "reduce": reduce, "alpha": alpha}
 
     def function(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:  # noqa: A002
+        if modes.autocast is not None:
+            input, source = modes.autocast.operands(name, input, source)
         attrs = prepared(input, dim, index, source, alpha)
         return guarded(name, lambda: call(operator, (input, index, source), attrs), input, attrs["axis"], index)
 

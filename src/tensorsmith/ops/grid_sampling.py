@@ -19,6 +19,7 @@ from tensorsmith.ir.graph import Graph, Node, Primitive
 from tensorsmith.ops.checks import c_name, need_floating, need_floating_node, need_tensors
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 _public = public("resizing", namespace="nn.functional", method=False)
@@ -216,6 +217,8 @@ def grid_sample(
             f"'{padding_mode}'"
         )
     corners = _corners(align_corners)
+    if modes.autocast is not None:
+        input, grid = modes.autocast.operands("grid_sample", input, grid)
     _check(input, grid, mode)
     return call(GRID_SAMPLE, (input, grid), {"mode": mode, "padding_mode": padding_mode, "align_corners": corners})
 

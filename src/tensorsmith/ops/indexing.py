@@ -373,6 +373,8 @@ def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:  # noqa: A002
     """A copy with values written at the positions of `indices`, or added with `accumulate`."""
     need_tensor("index_put", values, "values", 2)
+    if modes.autocast is not None:
+        input, values = modes.autocast.operands("index_put", input, values)
     part, picks = _given_picks("index_put", need_tensor("index_put", input), indices)
     axes, found = _checked_picks(part, picks)
     _check_values(part, axes, found, values)

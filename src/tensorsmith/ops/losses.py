@@ -259,6 +259,8 @@ def binary_cross_entropy(
     Raises ValueError where input and target differ in shape, RuntimeError where an input is no probability or dtypes
     differ.
     """
+    if modes.autocast is not None:
+        input, target, weight = modes.autocast.operands("binary_cross_entropy", input, target, weight)  # noqa: A001
     need_tensors("binary_cross_entropy", input=input, target=target)
     mode = reduction_mode(reduction, size_average, reduce)
     if weight is not None and weight.layout.tracked:

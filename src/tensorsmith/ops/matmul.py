@@ -6,6 +6,7 @@ the left as rows, other batch axes broadcast. Operands of a product have one dty
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -20,6 +21,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.checks import refuse
 from tensorsmith.ops.registry import inplace_method, need_tensor, public
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -185,6 +187,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
         raise
     if entry is not None:
         return entry(input, other)
+    if modes.autocast is not None:
+        return modes.autocast.run(matmul_operator, (input, other), _check_matmul)
     _check_matmul(input, other)
     return call(matmul_operator, (input, other), {})
 
@@ -197,6 +201,8 @@ def _matmul_symbol(self: Tensor, other: Any) -> Tensor:
         return NotImplemented
     if entry is not None:
         return entry(self, other)
+    if modes.autocast is not None:
+        return modes.autocast.run(matmul_operator, (self, other), _check_matmul)
     _check_matmul(self, other)
     return call(matmul_operator, (self, other), {})
 
@@ -224,6 +230,8 @@ def _pair(name: str, operator: Operator, check: Any, what: str, second: str, ali
             raise
         if entry is not None:
             return entry(input, other)
+        if modes.autocast is not None:
+            return modes.autocast.run(operator, (input, other), functools.partial(check, name))
         check(name, input, other)
         return call(operator, (input, other), {})
 
@@ -285,6 +293,8 @@ def _adding(name: str, operator: Operator, check: Any, names: tuple[str, str], w
             entry = None
         if entry is not None:
             return entry(input, first, second)
+        if modes.autocast is not None:
+            input, first, second = modes.autocast.operands(name, input, first, second)
         checked(input, first, second, beta, alpha)
         return call(operator, (input, first, second), {"beta": beta, "alpha": alpha})
 

@@ -14,6 +14,7 @@ from tensorsmith.ops.reduction_steps import Dim
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.singular_values import check_matrix_dtype, nuclear_norm_of, svdvals_operator
 from tensorsmith.ops.splitting import diagonal
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -62,6 +63,9 @@ def _linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
 
 def _vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis, the first conjugated; other axes broadcast."""
+    if modes.autocast is not None and need_tensor("linalg.vecdot", x, "x").dtype.kind == "f":  # a product of two operands
+        x, y = modes.autocast.operands("linalg.vecdot", x, y)
+        return (x * y).sum(dim, dtype=x.dtype)
     check_matrix_dtype("linalg.vecdot", need_tensor("linalg.vecdot", x, "x"))
     return (x.conj() * need_tensor("linalg.vecdot", y, "y", 2)).sum(dim)
 
@@ -89,6 +93,8 @@ def cdist(
     >>> ts.cdist(ts.tensor([[0.0, 0.0]]), ts.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor([[5., 1.]])
     """
+    if modes.autocast is not None:
+        x1, x2 = modes.autocast.operands("cdist", x1, x2)
     for number, x in enumerate((need_tensor("cdist", x1, "x1"), need_tensor("cdist", x2, "x2", 2)), start=1):
         if x.dtype.kind != "f":
             raise RuntimeError(f"cdist only supports floating-point dtypes, X{number} got: {x.dtype.name}")
@@ -101,8 +107,8 @@ def cdist(
         )
     if p < 0:
         raise RuntimeError("cdist only supports non-negative p values")
-    modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
-    if compute_mode not in modes:
+    compute_modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+    if compute_mode not in compute_modes:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
     apart = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     if not apart.layout.shape[-1]:

@@ -16,6 +16,7 @@ from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.raw_keys import as_bool
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -89,6 +90,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 -
     >>> ts.linalg.solve(ts.tensor([[2.0, 0.0], [0.0, 4.0]]), ts.tensor([2.0, 2.0]))
     tensor([1.0000, 0.5000])
     """
+    if modes.autocast is not None:
+        A, B = modes.autocast.operands("solve", A, B)  # noqa: N806
     _need_matrices("linalg.solve", A, "A", True, "lu")
     need_tensor("linalg.solve", B, "B")
     if B.dtype is not A.dtype:

@@ -61,7 +61,11 @@ def run_into(name: str, function: Callable[..., Any], args: Sequence[Any], keywo
         if out.layout.dtype is bool_:
             raise NotImplementedError(f"\"{name}_out_cpu\" not implemented for 'Bool'")
         keywords = {**keywords, "dtype": out.layout.dtype}
-    result = function(*args, **keywords)
+    casting, modes.autocast = modes.autocast, None  # it does not see calls with `out`, whose dtype the caller chose
+    try:
+        result = function(*args, **keywords)
+    finally:
+        modes.autocast = casting
     for target, one in zip(targets, result if isinstance(result, tuple | list) else (result,)):
         _check_operands(name, target, one.layout.shape, (*args, *keywords.values()))
     return write_out(name, result, out)

@@ -21,6 +21,7 @@ from tensorsmith.ir.graph import Node
 from tensorsmith.ops.linear import linear
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.scalar import functions as f
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -128,6 +129,8 @@ def _cell(
     single = need_tensor(name, x).ndim == 1
     if single:
         x, hidden = x.unsqueeze(0), [need_tensor(name, each, "hx", 2).unsqueeze(0) for each in hidden]
+    if modes.autocast is not None:
+        x, w_ih, w_hh, b_ih, b_hh, *hidden = modes.autocast.operands(name, x, w_ih, w_hh, b_ih, b_hh, *hidden)
     _check(name, mode, x, hidden, w_ih, w_hh)
     bias = () if b_hh is None else (b_hh,)
     found = STEPS[mode](linear(x, w_ih, b_ih), *hidden, w_hh, *bias)

@@ -15,6 +15,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.raw_keys import as_ints
 from tensorsmith.ops.registry import need_tensor, public
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 
@@ -78,5 +79,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:  # noqa: N803 - 
         raise RuntimeError(
             f"linalg.svd: The input tensor A must have at least 2 dimensions. Got a tensor with {A.ndim} dimensions."
         )
+    if modes.autocast is not None:
+        (A,) = modes.autocast.operands("svdvals", A)  # noqa: N806
     check_matrix_dtype("linalg.svd", A)
     return svdvals_operator(A)

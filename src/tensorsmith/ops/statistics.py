@@ -18,6 +18,7 @@ from tensorsmith.ops.joining import cat
 from tensorsmith.ops.moments import norm, vector_norm_of
 from tensorsmith.ops.registry import need_tensor, public
 from tensorsmith.ops.sorting import sort
+from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
 # --- differences and areas --------------------------------------------------------------------------------------------
@@ -167,6 +168,8 @@ def _quantiles(name: str, skip_nan: bool) -> None:
         interpolation: str = "linear",  # noqa: A002
     ) -> Tensor:
         x = need_tensor(name, input)
+        if modes.autocast is not None:
+            x, q = modes.autocast.operands(name, x, q)
         if x.dtype.name not in ("float32", "float64"):
             raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
         if interpolation not in _INTERPOLATIONS:

@@ -18,6 +18,8 @@ class _Modes(threading.local):
     grad: bool = True  # record operators on tracked tensors
     inference: bool = False  # in inference mode
     tracer: Any = None  # an object whose `call(operator, operands, attrs)` replaces execution
+    autocast: Any = None  # who casts operands to the dtype that their operator runs in (`amp/casting.py`)
+    casts: dict | None = None  # what it keeps of weights, until the outermost autocast is left; None: it keeps nothing
     anomaly: bool = False  # keep the user's line with every node, look for NaN in gradients
     check_nan: bool = True  # in anomaly mode: look for NaN
     saved_hooks: tuple = ()  # stack of (pack, unpack)
