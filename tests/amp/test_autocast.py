@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import warnings
 
 import numpy as np
 import pytest
 import torch
 
 import tensorsmith as ts
+from tensorsmith.amp import autocast_mode
 from tensorsmith.eager import fast
 from tensorsmith.eager.fast import FAST
 from tensorsmith.tensor.modes import modes
@@ -74,8 +74,9 @@ def test_nesting_and_switches():
             with ts.autocast("cpu", enabled=False):
                 assert (x @ x).dtype is ts.float32 and not ts.is_autocast_enabled("cpu")
         assert (x @ x).dtype is ts.bfloat16
-        with ts.autocast("cuda"):
-            assert (x @ x).dtype is ts.bfloat16 and ts.is_autocast_enabled("cuda")
+        ts.set_autocast_enabled("cuda", True)
+        assert (x @ x).dtype is ts.bfloat16 and ts.is_autocast_enabled("cuda")
+        ts.set_autocast_enabled("cuda", False)
     assert (x @ x).dtype is ts.float32
 
 
@@ -377,8 +378,10 @@ def test_custom_functions(cast_inputs):
     assert found[ts] == found[torch]
 
 
-def test_deprecated_names_for_one_device():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ts.amp.autocast("cuda")
+def test_without_a_device_cuda_is_not_on(monkeypatch):
+    monkeypatch.setattr(autocast_mode, "is_available", lambda: False)
+    with pytest.warns(UserWarning, match="CUDA is not available. Disabling autocast"):
+        mode = ts.amp.autocast("cuda")
+    with mode:
+        assert not ts.is_autocast_enabled("cuda")
     assert ts.amp.is_autocast_available("cuda") and not ts.amp.is_autocast_available("tpu")

@@ -11,7 +11,7 @@ from autocast_cases import CASES
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tensorsmith as ts
-from tensorsmith.amp import casting
+from tensorsmith.amp import autocast_mode, casting
 from tensorsmith.amp.policy import CPU, CUDA, Policy, listed, policies
 from tensorsmith.eager.operator import operators
 from tensorsmith.ops.registry import TABLE
@@ -83,11 +83,16 @@ def test_on_the_cpu(case, low):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=2e-2, atol=2e-2)
 
 
-@pytest.fixture
-def on_cuda(monkeypatch):
+def count_as_cuda(monkeypatch):
     """Our tensors count as those of a GPU."""
     monkeypatch.setattr(casting, "device_type_of", lambda layout: "cuda")
     monkeypatch.setattr(casting, "_castings", {})
+    monkeypatch.setattr(autocast_mode, "is_available", lambda: True)
+
+
+@pytest.fixture
+def on_cuda(monkeypatch):
+    count_as_cuda(monkeypatch)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in NO_PEER["cuda"]])
@@ -102,8 +107,7 @@ def test_dtypes_on_cuda(case, on_cuda, monkeypatch):
         finally:
             torch.set_autocast_enabled("cuda", False)
             monkeypatch.undo()
-            monkeypatch.setattr(casting, "device_type_of", lambda layout: "cuda")
-            monkeypatch.setattr(casting, "_castings", {})
+            count_as_cuda(monkeypatch)
         with ts.autocast("cuda", dtype=ts.float16):
             ours = outcome(lambda: CASES[case](ts, *operands(ts, dtype, "float16")))  # noqa: B023
         assert isinstance(ours, Exception) == isinstance(theirs, Exception), (ours, theirs)

@@ -25,6 +25,7 @@ from tensorsmith.amp.state import (
     settings,
 )
 from tensorsmith.core.dtypes import DType, as_dtype, bfloat16, float16, float64, type_name
+from tensorsmith.targets.cuda.devices import is_available
 from tensorsmith.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +42,8 @@ class autocast:  # noqa: N801 - PyTorch's name
     cache_enabled: keep the casts of float32 weights until the outermost region is left; as it was by default
     Operators by their policy (`amp/policy.py`): products in `dtype`, losses, norms and sums in float32, joins in the widest
     dtype of their operands, everything else in what it is given. What is written in place, or with `out=`, is not seen.
-    Raises ValueError and RuntimeError for another device type; warns, and does nothing, for a dtype that is none of the two.
+    Raises ValueError and RuntimeError for another device type; warns, and does nothing, for a dtype that is none of the two and
+    for "cuda" without a device.
 
     >>> with ts.autocast("cpu"):
     ...     y = ts.ones(2, 3) @ ts.ones(3, 4)
@@ -67,6 +69,9 @@ class autocast:  # noqa: N801 - PyTorch's name
                 f"supports dtypes of {', '.join(map(repr, _DTYPES))} currently; got {type_name(self.fast_dtype)}.",
                 stacklevel=2,
             )
+            enabled = False
+        elif enabled and device_type == "cuda" and not is_available():
+            warnings.warn("CUDA is not available. Disabling autocast.", stacklevel=2)
             enabled = False
         self._enabled = bool(enabled)
         self._before: list[tuple[bool, DType, bool]] = []

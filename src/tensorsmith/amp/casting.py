@@ -130,7 +130,7 @@ class Casting:
 
 def device_type_of(layout: Layout) -> str:
     """The kind of device that a tensor of this layout lives on."""
-    return "cpu"
+    return layout.device.type
 
 
 def is_eligible(kind: Any, device: str) -> bool:

@@ -28,6 +28,7 @@ from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import full
 from tensorsmith.ops.fused_updates import FusedUpdate
 from tensorsmith.scalar import functions as f
+from tensorsmith.targets.cuda.devices import is_available
 from tensorsmith.tensor.modes import modes, no_grad
 from tensorsmith.tensor.tensor import Tensor
 
@@ -87,14 +88,9 @@ class GradScaler:
     ) -> None:  # fmt: skip
         self._device = device
         self._enabled = enabled
-        if enabled and device == "cuda":
-            from tensorsmith.cuda import is_available
-
-            if not is_available():
-                warnings.warn(
-                    "ts.amp.GradScaler is enabled for CUDA, but CUDA is not available. Disabling.", stacklevel=2
-                )
-                self._enabled = False
+        if enabled and device == "cuda" and not is_available():
+            warnings.warn("ts.amp.GradScaler is enabled for CUDA, but CUDA is not available. Disabling.", stacklevel=2)
+            self._enabled = False
         if not self._enabled:
             return
         if growth_factor <= 1.0:

@@ -98,7 +98,7 @@ def start_routing(operations: frozenset[Any]) -> None:
 
 
 def stop_routing() -> None:
-    """The end of one `start_routing`. FAST gets the entries back when one is asked for: the next region may come before that."""
+    """The end of one `start_routing`. FAST gets the entries back when one is asked for: the next region may come first."""
     global _routing
     with _lock:
         _routing -= 1
