@@ -44,7 +44,7 @@ def conv_spec(fusion: Fusion, group: Group) -> tuple[ConvSpec, list[tuple[Node |
     attrs = anchor.attrs
     spec = ConvSpec(
         anchor.dtype, x.shape, w.shape, y.shape, x.strides, w.strides, y.strides, attrs["stride"], attrs["low"],
-        attrs["dilation"], attrs["step"], attrs["groups"], body, tuple(others), allows_tf32(),
+        attrs["dilation"], attrs["step"], attrs["groups"], body, tuple(others), tf32=allows_tf32(),
     )  # fmt: skip
     size = anchor.dtype.itemsize
     words: list[tuple[Node | None, int]] = [
