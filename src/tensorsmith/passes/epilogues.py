@@ -93,7 +93,7 @@ def _views_above(fusion: Fusion, product: Node) -> list[Node]:
 
 def absorbed(fusion: Fusion, product: Node) -> Absorbed | None:
     """What a product computes of its results, as much as comes together in one value; None where that is nothing."""
-    if not product.dtype.is_floating_point or product.dtype.is_half or not product.numel:
+    if not fusion.takes_epilogue(product) or not product.numel:
         return None
     top = (_views_above(fusion, product) or [product])[-1]
     inside: set[Node] = {top}

@@ -55,10 +55,11 @@ class Fusion:
 
     def __init__(
         self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], library: frozenset[Fn],
-        fusing: bool = True,
+        fusing: bool = True, halves: bool = False,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.fusing = fusing
+        self.halves = halves
         self.library = library
         self.inputs = inputs
         self.nodes = graph.live_nodes()
@@ -182,12 +183,12 @@ class Fusion:
         root = product
         last = lies_last(product)
         if not last and (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
-            if follower.attrs["fn"] is Fn.ADD and product.dtype.is_floating_point and not product.dtype.is_half:
+            if follower.attrs["fn"] is Fn.ADD and self.takes_epilogue(product):
                 other = follower.inputs[1] if follower.inputs[0] is root else follower.inputs[0]
                 if other is not root and self.is_bias(other, product):
                     group.bias, root = other, follower
         if not last and (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
-            if follower.attrs["fn"] is Fn.RELU and product.dtype.is_floating_point and not product.dtype.is_half:
+            if follower.attrs["fn"] is Fn.RELU and self.takes_epilogue(product):
                 group.activation, root = Fn.RELU, follower
         more = absorbed(self, product) if last or product.op is Primitive.MATMUL else None
         if more is not None and more.root is not root and root in {product, *more.nodes}:
@@ -196,6 +197,10 @@ class Fusion:
         group.roots = [root]
         self.epilogues[root] = group
         return root
+
+    def takes_epilogue(self, product: Node) -> bool:
+        """Whether the target's kernels compute something of the results of a product of this dtype."""
+        return product.dtype.is_floating_point and (self.halves or not product.dtype.is_half)
 
     def only_consumer(self, node: Node) -> Node | None:
         consumers = self.consumers.get(node, [])
@@ -428,13 +433,14 @@ CHEAP = frozenset(
 
 def fuse(
     graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided] | None = None,
-    library: frozenset[Fn] = frozenset(), fusing: bool = True,
+    library: frozenset[Fn] = frozenset(), fusing: bool = True, halves: bool = False,
 ) -> Fusion:  # fmt: skip
     """Partition a graph into kernels and anchors, for inputs and outputs that lie as given (outputs: contiguous).
 
     library: scalar functions that the target has no kernel for; each such call is a step of its own.
     fusing: off, every operation is a kernel of its own.
+    halves: products of float16 and bfloat16 compute something of their results too.
     """
-    fusion = Fusion(graph, inputs, outputs or {}, library, fusing)
+    fusion = Fusion(graph, inputs, outputs or {}, library, fusing, halves)
     fusion.run()
     return fusion

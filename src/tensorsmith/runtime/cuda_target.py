@@ -68,6 +68,7 @@ class CudaTarget(Target):
     align = ALIGN
     checks_first = False
     keeps = False
+    halves = True
 
     def __init__(self, device: Device) -> None:
         assert device.index is not None

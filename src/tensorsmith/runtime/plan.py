@@ -224,7 +224,9 @@ class _Builder:
         self.prepared_at = prepared or {}
         self.updates = updates
         self.written_over: dict[Node, Node] = {}
-        self.fusion: Fusion = fuse(graph, inputs, outputs, self.target.library, "fusion" not in left_out)
+        self.fusion: Fusion = fuse(
+            graph, inputs, outputs, self.target.library, "fusion" not in left_out, self.target.halves
+        )
         self.steps: list[Step] = []
         self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"] and n not in self.prepared_at]
         self.params = [n for n in graph.inputs if n.attrs["param"]]

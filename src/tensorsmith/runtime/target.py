@@ -40,6 +40,7 @@ class Target:
     align:        bytes to whose multiples temporaries are placed
     checks_first: whether steps that may fail can be asked before anything is written; where launches are not waited for,
         an error is seen after what follows has run
+    halves:       whether products of float16 and bfloat16 compute something of their results before they store them
     keeps:        whether values of inputs that seldom change are kept from run to run
     """
 
@@ -47,6 +48,7 @@ class Target:
     align = ALIGN
     checks_first = True
     keeps = True
+    halves = False
 
     @functools.cached_property
     def library(self) -> frozenset[Fn]:
