@@ -25,6 +25,7 @@ from tensorsmith.runtime.cuda_convolution_steps import conv_steps
 from tensorsmith.runtime.cuda_graph import FEWEST_STEPS, Replays
 from tensorsmith.runtime.cuda_index_steps import INDEX_ROUTINES, INDEX_STEPS
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
+from tensorsmith.runtime.cuda_recurrent_steps import recurrent_steps
 from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
 from tensorsmith.runtime.requests import KernelStep, Request
 from tensorsmith.runtime.steps import numpy_library
@@ -56,6 +57,8 @@ STEPS: dict[Primitive, Steps] = {
     Primitive.ATTENTION: attention_steps,
     Primitive.ATTENTION_GRADIENT: attention_steps,
     Primitive.CONV: conv_steps,
+    Primitive.RECURRENT: recurrent_steps,
+    Primitive.RECURRENT_GRADIENT: recurrent_steps,
     **INDEX_STEPS,
     Primitive.LIBRARY: _routine,
     Primitive.MAP: _host,  # scalar functions without a rendering
