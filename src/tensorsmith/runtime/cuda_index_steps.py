@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.kernels.assemble import Kernel, assemble_copy, assemble_fill
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.cuda_requests import lowered_request
-from tensorsmith.runtime.index_specs import IndexPosition, index_spec, rank_spec, scan_spec, search_spec
+from tensorsmith.runtime.index_specs import IndexPosition, index_spec, part_of, rank_spec, scan_spec, search_spec
 from tensorsmith.runtime.requests import Request
 from tensorsmith.targets.cuda.gather import lower_index
 from tensorsmith.targets.cuda.kernel import DeviceProperties
@@ -28,12 +27,6 @@ def _kernel(kernel: Kernel, properties: DeviceProperties) -> Request:
     return lowered_request(lower(kernel.spec, properties), words, kernel=kernel)
 
 
-def _part(whole: Strided, low: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> Strided:
-    """The region of a buffer that starts at `low` and advances by `step`."""
-    offset = whole.offset + sum(l * s for l, s in zip(low, whole.strides))
-    return Strided(tuple(shape), tuple(s * k for s, k in zip(whole.strides, step)), offset)
-
-
 def pad_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
     """PAD: the value everywhere, then the operand over it."""
     root = group.roots[0]
@@ -41,7 +34,7 @@ def pad_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> lis
     value = root.attrs.get("value", False if root.dtype.kind == "b" else 0)
     requests = [_kernel(assemble_fill(root, place, value), properties)]
     if source.numel:
-        inner = _part(place, root.attrs["low"], root.attrs["step"], source.shape)
+        inner = part_of(place, root.attrs["low"], root.attrs["step"], source.shape)
         requests.append(_kernel(assemble_copy(fusion, source, group, inner), properties))
     return requests
 
@@ -54,7 +47,7 @@ def concat_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> 
     for source in root.inputs:
         if source.numel:
             low = [start if i == axis else 0 for i in range(root.ndim)]
-            inner = _part(place, low, (1,) * root.ndim, source.shape)
+            inner = part_of(place, low, (1,) * root.ndim, source.shape)
             requests.append(_kernel(assemble_copy(fusion, source, group, inner), properties))
         start += source.shape[axis]
     return requests

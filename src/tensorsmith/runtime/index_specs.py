@@ -5,6 +5,7 @@ Each function gives the spec and the words of a launch: buffers with byte offset
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,12 @@ Words = list[tuple[Node | None, int]]
 def words_of(*places: tuple[Node, Strided]) -> Words:
     """Buffers and byte offsets of values where they lie."""
     return [(node, seen.offset * node.dtype.itemsize) for node, seen in places]
+
+
+def part_of(whole: Strided, low: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> Strided:
+    """The region of a buffer that starts at `low` and advances by `step`."""
+    offset = whole.offset + sum(l * s for l, s in zip(low, whole.strides))
+    return Strided(tuple(shape), tuple(s * k for s, k in zip(whole.strides, step)), offset)
 
 
 @dataclass(frozen=True)

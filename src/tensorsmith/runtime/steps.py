@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,13 +20,10 @@ from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ir.recurrent import states_of
 from tensorsmith.kernels.assemble import assemble_copy, assemble_fill
 from tensorsmith.kernels.errors import FIRST_POINT
-from tensorsmith.kernels.spec import Operand
-from tensorsmith.kernels.spec_index import IndexOperand, IndexSpec
-from tensorsmith.kernels.spec_order import RankSpec, SearchSpec
-from tensorsmith.kernels.spec_scan import ScanSpec
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.runtime.convolution_steps import conv_steps, conv_weight, max_pool, winograd_weight
+from tensorsmith.runtime.index_specs import Words, index_spec, part_of, rank_spec, scan_spec, search_spec
 from tensorsmith.runtime.product_steps import matmul_steps, packed_right
 from tensorsmith.runtime.requests import (
     LONG_WORK,
@@ -39,12 +37,8 @@ from tensorsmith.runtime.requests import (
 )
 from tensorsmith.targets.cpu.recipe import RELEASE_GIL, Recipe
 
-
-def _part(root_place: Strided, low: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> Strided:
-    """The region of a buffer that starts at `low` and advances by `step`."""
-    offset = root_place.offset + sum(l * s for l, s in zip(low, root_place.strides))
-    strides = tuple(s * k for s, k in zip(root_place.strides, step))
-    return Strided(tuple(shape), strides, offset)
+if TYPE_CHECKING:
+    from tensorsmith.targets.cpu.lower import LoweredKernel
 
 
 def _pad(fusion: Fusion, group: Group) -> list[Request]:
@@ -53,7 +47,7 @@ def _pad(fusion: Fusion, group: Group) -> list[Request]:
     place = fusion.place(root)
     requests = [kernel_request(assemble_fill(root, place, root.attrs.get("value", False if root.dtype.kind == "b" else 0)))]
     if source.numel:
-        inner = _part(place, root.attrs["low"], root.attrs["step"], source.shape)
+        inner = part_of(place, root.attrs["low"], root.attrs["step"], source.shape)
         requests.append(kernel_request(assemble_copy(fusion, source, group, inner)))
     return requests
 
@@ -67,7 +61,7 @@ def _concat(fusion: Fusion, group: Group) -> list[Request]:
     for source in root.inputs:
         if source.numel:
             low = [start if i == axis else 0 for i in range(root.ndim)]
-            inner = _part(place, low, (1,) * root.ndim, source.shape)
+            inner = part_of(place, low, (1,) * root.ndim, source.shape)
             requests.append(kernel_request(assemble_copy(fusion, source, group, inner)))
         start += source.shape[axis]
     return requests
@@ -93,127 +87,60 @@ class OutOfBounds:
         return IndexError(f"{self.name}: index {value}{where} is out of bounds for dimension with size {self.size}")
 
 
+def _launched(name: str, lowered: LoweredKernel, words: Words, error: Callable[[int, Sequence[int]], Exception]) -> Request:
+    """A lowered kernel as a step."""
+    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
+    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
+
+    def step(sources: list[tuple[int, int]]) -> Step:
+        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, error, lowered)
+
+    return Request(words, step, lowered.workspace_bytes)
+
+
 def _indexing(fusion: Fusion, group: Group) -> list[Request]:
     """TAKE, GATHER, PUT and SCATTER as index kernels."""
     root = group.roots[0]
-    axis = root.attrs["axis"]
-    reads = root.op in (Primitive.TAKE, Primitive.GATHER)
-    if reads:
-        (table_node, table), (index_node, index) = (fusion.locate(x) for x in root.inputs)
-        other_node, other = root, fusion.place(root)
-    else:
-        (index_node, index), (other_node, other) = (fusion.locate(x) for x in root.inputs[1:])
-        table_node, table = root, fusion.place(root)
-    domain = other.shape
-    step, size = (table.strides[axis], table.shape[axis]) if table.shape else (1, 1)
-    if root.op in (Primitive.TAKE, Primitive.PUT):  # a one-axis index walks the axis, whole slices move
-        index_strides = tuple(index.strides[0] if i == axis else 0 for i in range(len(domain)))
-    else:
-        index_strides = index.strides
-    table_strides = tuple(0 if i == axis else s for i, s in enumerate(table.strides))
-    mode = "gather" if reads else ("scatter_add" if root.attrs["reduce"] == "add" else "scatter")
     requests = []
-    if not reads:
+    if root.op in (Primitive.PUT, Primitive.SCATTER):
         requests.append(kernel_request(assemble_copy(fusion, root.inputs[0], group, fusion.place(root))))
-    if math.prod(domain) == 0:
+    spec, words, index = index_spec(fusion, group)
+    if math.prod(spec.domain) == 0:
         return requests
-    spec = IndexSpec(
-        mode,
-        domain,
-        Operand(table_node.dtype, table_strides),
-        (IndexOperand(Operand(index_node.dtype, index_strides), step, size),),
-        Operand(other_node.dtype, other.strides),
-        name=root.op.value,
-    )
     from tensorsmith.targets.cpu.gather import lower_index
 
-    lowered = lower_index(spec)
-    words: list[tuple[Node | None, int]] = [
-        (node, seen.offset * node.dtype.itemsize)
-        for node, seen in ((table_node, table), (index_node, index), (other_node, other))
-    ]
-    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
-    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
-    error = OutOfBounds(root.op.value, index._replace(offset=0), index_node.dtype, size, root.attrs.get("of_pairs", False))
-
-    def step_of(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep(root.op.value, recipe, sources, lowered.bytes_moved, lowered.flops, error, lowered)
-
-    requests.append(Request(words, step_of))
-    return requests
+    (given,) = spec.indices
+    of_pairs = root.attrs.get("of_pairs", False)
+    error = OutOfBounds(spec.name, index._replace(offset=0), given.operand.dtype, given.size, of_pairs)
+    return [*requests, _launched(spec.name, lower_index(spec), words, error)]
 
 
 def _scan(fusion: Fusion, group: Group) -> list[Request]:
     """A running sum, product or extreme as a kernel of its own; complex ones by the reference."""
     root = group.roots[0]
-    node, seen = fusion.locate(root.inputs[0])
-    if node.dtype.is_complex or not root.numel:
+    if root.inputs[0].dtype.is_complex or not root.numel:
         return numpy_library(fusion, group)
-    place = fusion.place(root)
-    spec = ScanSpec(root.attrs["kind"], root.shape, root.attrs["axis"], node.dtype, seen.strides, place.strides)
+    spec, words = scan_spec(fusion, group)
     from tensorsmith.targets.cpu.scan import lower_scan
 
-    lowered = lower_scan(spec)
-    places = ((node, seen), (root, place))
-    words: list[tuple[Node | None, int]] = [(each, at.offset * each.dtype.itemsize) for each, at in places]
-    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
-    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        name = f"scan {spec.kind}"
-        return KernelStep(name, recipe, sources, lowered.bytes_moved, lowered.flops, NoError(name), lowered)
-
-    return [Request(words, step)]
+    name = f"scan {spec.kind}"
+    return [_launched(name, lower_scan(spec), words, NoError(name))]
 
 
 def _ranks(fusion: Fusion, group: Group) -> list[Request]:
     """Positions of the elements of some ranks."""
-    root = group.roots[0]
-    operand, attrs = root.inputs[0], root.attrs
-    node, seen = fusion.locate(operand)
-    place, axis = fusion.place(root), attrs["axis"]
-    extent = operand.shape[axis]
-    spec = RankSpec(
-        node.dtype, attrs["descending"], seen.shape, axis, attrs.get("start", 0), attrs.get("length", extent), seen.strides,
-        place.strides,
-    )  # fmt: skip
+    spec, words = rank_spec(fusion, group)
     from tensorsmith.targets.cpu.ranks import lower_ranks
 
-    lowered = lower_ranks(spec)
-    size = node.dtype.itemsize
-    words: list[tuple[Node | None, int]] = [(node, seen.offset * size), (root, place.offset * root.dtype.itemsize), (None, 0)]
-    recipe = Recipe(
-        lowered.function_address, lowered.chunks, len(words), lowered.constants,
-        RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0,
-    )  # fmt: skip
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("ranks", recipe, sources, lowered.bytes_moved, lowered.flops, NoError("ranks"), lowered)
-
-    return [Request(words, step, lowered.workspace_bytes)]
+    return [_launched("ranks", lower_ranks(spec), [*words, (None, 0)], NoError("ranks"))]
 
 
 def _search(fusion: Fusion, group: Group) -> list[Request]:
     """Places of values in sorted sequences, both of one dtype."""
-    root = group.roots[0]
-    (sequence_node, sequence), (values_node, values) = (fusion.locate(operand) for operand in root.inputs)
-    place, extent = fusion.place(root), sequence.shape[-1]
-    if extent > 1 and sequence.strides[-1] != 1:
-        raise NeedsBuffer(root.inputs[0])
-    rows = (0,) * len(values.shape) if len(sequence.shape) == 1 else (*sequence.strides[:-1], 0)
-    spec = SearchSpec(values_node.dtype, root.attrs["right"], extent, values.shape, rows, values.strides, place.strides)
+    spec, words = search_spec(fusion, group)
     from tensorsmith.targets.cpu.search import lower_search
 
-    lowered = lower_search(spec)
-    places = ((sequence_node, sequence), (values_node, values), (root, place))
-    words: list[tuple[Node | None, int]] = [(node, seen.offset * node.dtype.itemsize) for node, seen in places]
-    flags = RELEASE_GIL if lowered.bytes_moved >= LONG_WORK else 0
-    recipe = Recipe(lowered.function_address, lowered.chunks, len(words), lowered.constants, flags)
-
-    def step(sources: list[tuple[int, int]]) -> Step:
-        return KernelStep("search", recipe, sources, lowered.bytes_moved, lowered.flops, NoError("search"), lowered)
-
-    return [Request(words, step)]
+    return [_launched("search", lower_search(spec), words, NoError("search"))]
 
 
 LIBRARY_KERNELS: dict[str, Callable[[Fusion, Group], list[Request]]] = {
