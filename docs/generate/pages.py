@@ -148,7 +148,7 @@ def operators_page(entries: Sequence[Public] | None = None) -> str:
         "* **Dtypes**: those in which a call runs (`tests/ops/taken_dtypes.py` tries them): *int* is uint8 to int64, *uint* is "
         "uint16 to uint64, *float* is float16, bfloat16, float32 and float64, *complex* is complex64 and complex128.",
         "* **CUDA**: *yes* where all its kernels have a CUDA rendering; *no* a primitive or a scalar function that has none; a "
-        "*view* needs no kernel, a *library* step has none. Tensors live on the CPU.",
+        "*view* needs no kernel, a *library* step has none.",
         "* **Forward**: whether forward-mode differentiation (`ts.func.jvp`) has a rule for every primitive of its graphs; "
         "**Batch**: the same of `ts.func.vmap`.",
         "* **ONNX**: — : no operator is exported yet.",

@@ -96,6 +96,14 @@ def test_copies():
     assert ts.from_dlpack(x, device="cpu", copy=False).data_ptr() == x.data_ptr()
 
 
+def test_read_only_memory_is_told():
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    with pytest.warns(UserWarning, match="read-only"):
+        assert ts.from_dlpack(array).tolist() == [0, 1, 2]
+    assert ts.from_dlpack(array, copy=True).tolist() == [0, 1, 2]
+
+
 def test_what_is_refused():
     with pytest.raises(BufferError, match="requires a gradient"):
         ts.ones(2, requires_grad=True).__dlpack__()

@@ -42,16 +42,23 @@ class PackedSequence(_Packed):
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """`data.to(...)`; this object where nothing changes."""
         data = self.data.to(*args, **kwargs)
-        return self if data is self.data else type(self)(data, *self[1:])
+        if data is self.data:
+            return self
+        orders = [order if order is None else order.to(data.device) for order in (self.sorted_indices, self.unsorted_indices)]
+        return type(self)(data, self.batch_sizes, *orders)
 
     def cpu(self) -> PackedSequence:
-        """On the CPU, where every tensor is."""
-        return self
+        """On the CPU; batch_sizes are always there."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> PackedSequence:
+        """On a CUDA device, the current one where none is given."""
+        return self.to("cuda" if device is None else device)
 
     @property
     def is_cuda(self) -> bool:
-        """False: tensors live on the CPU."""
-        return False
+        """Whether the data is on a CUDA device."""
+        return self.data.is_cuda
 
     def double(self) -> PackedSequence:
         """data in float64."""

@@ -6,6 +6,7 @@ use the memory, and it waits for what ours has been given so far.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     """
     place = None if device is None else device_from(device)
     if not hasattr(ext_tensor, "__dlpack__"):
-        return _placed(_over(Taken(ext_tensor)), place, copy)
+        return _placed(_over(Taken(ext_tensor), copy), place, copy)
     kind, number = ext_tensor.__dlpack_device__()
     given: dict[str, Any] = {}
     if kind in (dlpack_capsule.CUDA, dlpack_capsule.CUDA_MANAGED):
@@ -122,7 +123,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         capsule = ext_tensor.__dlpack__(max_version=dlpack_capsule.VERSION, **given)
     except TypeError:  # older than the argument
         capsule = ext_tensor.__dlpack__(**given)
-    return _placed(_over(Taken(capsule)), place, copy)
+    return _placed(_over(Taken(capsule), copy), place, copy)
 
 
 def to_dlpack(tensor: Tensor) -> Any:
@@ -138,7 +139,7 @@ def _placed(made: Tensor, device: Device | None, copy: bool | None) -> Tensor:
     return made.clone() if copy else made  # type: ignore[attr-defined]
 
 
-def _over(taken: Taken) -> Tensor:
+def _over(taken: Taken, copy: bool | None) -> Tensor:
     """The tensor over what was taken."""
     kind, number = taken.device
     if kind in (dlpack_capsule.CPU, dlpack_capsule.CUDA_HOST):
@@ -147,6 +148,12 @@ def _over(taken: Taken) -> Tensor:
         device = Device("cuda", number)
     else:
         raise BufferError(f"from_dlpack: memory of DLPack's device {taken.device} cannot be used here")
+    if taken.read_only and not copy:
+        warnings.warn(
+            "from_dlpack: the memory is read-only there, which tensors cannot be: writing to the result writes over it; "
+            "copy=True makes memory of its own",
+            UserWarning, stacklevel=3,
+        )  # fmt: skip
     if any(s < 0 for s in taken.strides):
         raise BufferError("from_dlpack: tensors with negative strides are not supported; copy it there first")
     return _foreign(taken, taken.ptr, device, taken.dtype, taken.shape, taken.strides)
