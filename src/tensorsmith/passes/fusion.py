@@ -15,7 +15,7 @@ starts again; the walks that did not meet that value are kept. The answer is kep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.convolution import lies_last
@@ -47,6 +47,8 @@ ANCHORS = frozenset(
     }
 )  # fmt: skip
 
+Places = Callable[[Sequence[Node], Mapping[Node, Sequence[Node]], Collection[Node]], dict[Node, Strided]]
+
 LONG_BODY = 32  # from so many on, a value with several readers is memory from the start
 
 
@@ -55,7 +57,7 @@ class Fusion:
 
     def __init__(
         self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], library: frozenset[Fn],
-        fusing: bool = True, halves: bool = False,
+        fusing: bool = True, halves: bool = False, places: Places = rows_apart,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.fusing = fusing
@@ -69,7 +71,7 @@ class Fusion:
         for node in self.nodes:
             for operand in node.inputs:
                 self.consumers.setdefault(operand, []).append(node)
-        self.apart = rows_apart(self.nodes, self.consumers, self.results)
+        self.apart = places(self.nodes, self.consumers, self.results)
         self.materialised: set[Node] = set()
         self.steps: dict[Node, Group] = {}  # of every root by itself
         self.parts: dict[tuple[Node, int], tuple[Group, set[Node]]] = {}  # what an anchor computes of an operand it copies
@@ -433,14 +435,15 @@ CHEAP = frozenset(
 
 def fuse(
     graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided] | None = None,
-    library: frozenset[Fn] = frozenset(), fusing: bool = True, halves: bool = False,
+    library: frozenset[Fn] = frozenset(), fusing: bool = True, halves: bool = False, places: Places = rows_apart,
 ) -> Fusion:  # fmt: skip
     """Partition a graph into kernels and anchors, for inputs and outputs that lie as given (outputs: contiguous).
 
     library: scalar functions that the target has no kernel for; each such call is a step of its own.
     fusing: off, every operation is a kernel of its own.
     halves: products of float16 and bfloat16 compute something of their results too.
+    places: which values in memory lie otherwise than row after row, and how.
     """
-    fusion = Fusion(graph, inputs, outputs or {}, library, fusing, halves)
+    fusion = Fusion(graph, inputs, outputs or {}, library, fusing, halves, places)
     fusion.run()
     return fusion

@@ -18,6 +18,7 @@ from tensorsmith.kernels.assemble import Kernel, assemble
 from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.half_attention import halve_attention
+from tensorsmith.passes.images_last import images_last
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.cuda_attention_steps import attention_steps
@@ -72,6 +73,7 @@ class CudaTarget(Target):
     checks_first = False
     keeps = False
     halves = True
+    places = staticmethod(images_last)
 
     def __init__(self, device: Device) -> None:
         assert device.index is not None

@@ -16,10 +16,11 @@ from tensorsmith.ir.graph import Graph, touches_complex
 from tensorsmith.kernels.assemble import Kernel
 from tensorsmith.passes.convolutions import lower_convolutions
 from tensorsmith.passes.epilogues import reshape_before_bias
-from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.fusion import Fusion, Places
 from tensorsmith.passes.lasting import pack_products
 from tensorsmith.passes.pooling import lower_pooling
 from tensorsmith.passes.products import split_products
+from tensorsmith.passes.rows_apart import rows_apart
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.arena import ALIGN
 from tensorsmith.runtime.complex_steps import numpy_step
@@ -40,6 +41,7 @@ class Target:
     align:        bytes to whose multiples temporaries are placed
     checks_first: whether steps that may fail can be asked before anything is written; where launches are not waited for,
         an error is seen after what follows has run
+    places:       which values in memory lie otherwise than row after row
     halves:       whether products of float16 and bfloat16 compute something of their results before they store them
     keeps:        whether values of inputs that seldom change are kept from run to run
     """
@@ -49,6 +51,7 @@ class Target:
     checks_first = True
     keeps = True
     halves = False
+    places: Places = staticmethod(rows_apart)
 
     @functools.cached_property
     def library(self) -> frozenset[Fn]:
