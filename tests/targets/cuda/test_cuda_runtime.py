@@ -443,3 +443,35 @@ os.waitpid(child, 0)
 assert (x + 1).tolist() == [2, 2, 2]
 """
     assert "before this process was forked" in program(text)
+
+
+def test_the_doctor_launches_a_kernel_on_every_device():
+    text = """
+from tensorsmith.cli.doctor import _gpus
+for finding in _gpus():
+    print(finding.verdict, finding.text)
+"""
+    lines = program(text).splitlines()
+    assert [line[:10] for line in lines] == ["OK cuda:0 ", "OK cuda:1 "]
+    assert "GiB free" in lines[0]
+
+
+def test_without_a_driver_the_error_says_what_is_missing():
+    text = """
+import tensorsmith as ts
+for ask in (ts.cuda.init, lambda: ts.ones(1, device="cuda"), ts.cuda.synchronize, ts.ones(1).pin_memory):
+    try:
+        ask()
+    except ts.cuda.CudaUnavailableError as error:
+        print(str(error)[:60])
+assert not ts.cuda.is_available() and ts.cuda.device_count() == 0 and ts.cuda.memory_allocated() == 0
+assert (ts.ones(2) + 1).tolist() == [2, 2]
+"""
+    hidden = "CUDA_VISIBLE_DEVICES"
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env=os.environ | {hidden: ""}
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4
+    assert all("NVIDIA's" in line for line in lines)

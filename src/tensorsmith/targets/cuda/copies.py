@@ -100,22 +100,19 @@ def copy_to_host(
         return
     devices.use(index)
     stream = allocator.current_stream(index) if stream is None else stream
-    has_pinned = pinned.is_pinned(host, nbytes)
-    if _wait_mode and (blocking or not has_pinned):
+    small = nbytes <= SMALL and not allocator.capturing()
+    is_pinned = not (small and blocking) and pinned.is_pinned(host, nbytes)
+    if _wait_mode and (blocking or not is_pinned):
         _note_wait()
-    if has_pinned:
+    if not is_pinned and not small:
+        _refuse_capture(index, stream)
+        _staged_to_host(host, src, nbytes, index, stream)
+    else:
         driver.call("cuMemcpyDtoHAsync", host, src, nbytes, stream)
-        if not blocking:
+        if is_pinned and not blocking:
             pinned.note_use(host, index, stream)
             return
         driver.call("cuStreamSynchronize", stream)
-    else:
-        _refuse_capture(index, stream)
-        if nbytes <= SMALL:
-            driver.call("cuMemcpyDtoHAsync", host, src, nbytes, stream)
-            driver.call("cuStreamSynchronize", stream)
-        else:
-            _staged_to_host(host, src, nbytes, index, stream)
     errors.check(index)
 
 
