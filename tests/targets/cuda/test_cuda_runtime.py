@@ -475,3 +475,26 @@ assert (ts.ones(2) + 1).tolist() == [2, 2]
     lines = done.stdout.splitlines()
     assert len(lines) == 4
     assert all("NVIDIA's" in line for line in lines)
+
+
+def test_threads_never_share_a_block():
+    from concurrent.futures import ThreadPoolExecutor
+
+    held: set[int] = set()
+    faults: list[int] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for nbytes in rng.choice([700, 5000, 70_000, 2 * MB], 400).tolist():
+            address, free = take(nbytes)
+            if address in held:
+                faults.append(address)
+            held.add(address)
+            held.discard(address)
+            free.append(address)
+
+    before = memory_report.allocated(0)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+    assert not faults
+    assert memory_report.allocated(0) == before
