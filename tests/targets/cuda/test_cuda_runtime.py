@@ -422,6 +422,13 @@ assert not ts.cuda.is_initialized()
 assert ts.cuda.device_count() == 2 and ts.cuda.get_device_properties(0).multi_processor_count == 4
 assert devices.used() == []
 ts.ones(3, device="cuda:1").sum().item()
+x = ts.ones(1 << 20)
+x.to("cuda:1").cpu()
+x.pin_memory().to("cuda:1", non_blocking=True)
+ts.cuda.Stream(device=1).synchronize()
+ts.cuda.synchronize("cuda:1")
+ts.cuda.mem_get_info(1)
+ts.cuda.empty_cache()
 print(devices.used())
 """
     assert program(text).strip() == "[1]"

@@ -68,7 +68,9 @@ def allocate(nbytes: int) -> int:
             return free.pop()
         except IndexError:
             pass
-        devices.use(devices.current_device())  # some context is needed; that of the current device serves all
+        # Some context is needed, and any serves all devices; none is made where there is one.
+        used, current = devices.used(), devices.current_device()
+        devices.use(current if current in used or not used else used[0])
         address = int(driver.call("cuMemHostAlloc", free.size, driver.bindings().CU_MEMHOSTALLOC_PORTABLE))
         bisect.insort(_starts, address)
         _sizes[address] = free.size
