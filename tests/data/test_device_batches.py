@@ -107,7 +107,7 @@ def test_a_prefetched_batch_is_kept_while_the_computation_uses_it(monkeypatch):
     """Blocks of the copying stream go to the copies again only when the stream that computes is done with them."""
     size = 1 << 20
     waiting = []
-    monkeypatch.setattr(allocator, "event_done", lambda event: waiting.append(event) or False)
+    monkeypatch.setattr(allocator, "event_done", lambda event, index: waiting.append(event) or False)
     batches = iter(ts.data.Prefetcher([ts.ones(size) for _ in range(4)], "cuda"))
     places = set()
     for x in batches:
@@ -119,7 +119,7 @@ def test_a_prefetched_batch_is_kept_while_the_computation_uses_it(monkeypatch):
 
 def test_a_tensor_used_on_another_stream(monkeypatch):
     done = False
-    monkeypatch.setattr(allocator, "event_done", lambda event: done)
+    monkeypatch.setattr(allocator, "event_done", lambda event, index: done)
     x = ts.ones(1 << 19, device="cuda")
     place = x.ptr
     x.record_stream(ts.cuda.Stream())

@@ -158,7 +158,7 @@ def test_recorded_streams_hold_a_block(monkeypatch):
     stand_in = memory.record_stream(free, 0, side.cuda_stream)
     assert memory.record_stream(stand_in, 0, side.cuda_stream) is stand_in
     done = False
-    monkeypatch.setattr(allocator, "event_done", lambda event: done)
+    monkeypatch.setattr(allocator, "event_done", lambda event, index: done)
     stand_in.append(block)
     other = memory.allocate(2 * MB, 0)
     assert other != block
@@ -246,7 +246,7 @@ def test_pinned_blocks_wait_for_their_copies(monkeypatch):
     source = pinned.allocate(nbytes)
     block, free = take(nbytes)
     done = False
-    monkeypatch.setattr(allocator, "event_done", lambda event: done)
+    monkeypatch.setattr(allocator, "event_done", lambda event, index: done)
     copies.copy_to_device(block, source + 100, 1000, 0, blocking=False)
     pinned.free_list(nbytes).append(source)
     other = pinned.allocate(nbytes)

@@ -306,7 +306,7 @@ def collect_deferred(index: int) -> int:
     with state.lock:
         entries, state.deferred = state.deferred, []
         for events, free, address in entries:
-            while events and event_done(events[-1]):
+            while events and event_done(events[-1], index):
                 keep_event(events.pop(), index)
             if events:
                 waiting.append((events, free, address))
@@ -336,8 +336,9 @@ def keep_event(event: int, index: int) -> None:
     _events.setdefault(index, []).append(event)
 
 
-def event_done(event: int) -> bool:
-    """Whether what was recorded in an event is done."""
+def event_done(event: int, index: int) -> bool:
+    """Whether what was recorded in an event of a device is done."""
+    devices.use(index)
     code = driver.status("cuEventQuery", event)
     if code not in (0, 600):
         raise driver.CudaError("cuEventQuery", code)

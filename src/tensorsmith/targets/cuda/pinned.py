@@ -112,6 +112,7 @@ def empty_cache() -> int:
         _collect()
         for free in _lists.values():
             while free:
+                devices.use(devices.used()[0])
                 address = free.pop()
                 driver.call("cuMemFreeHost", address)
                 _starts.remove(address)
@@ -126,7 +127,7 @@ def _collect() -> None:
         return
     entries, _waiting = _waiting, []
     for events, free, address in entries:
-        while events and allocator.event_done(events[-1][0]):
+        while events and allocator.event_done(*events[-1]):
             allocator.keep_event(*events.pop())
         if events:
             _waiting.append((events, free, address))
