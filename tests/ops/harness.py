@@ -8,6 +8,7 @@ enough it stands in `SAMPLES`. An operator that cannot be given operands fails `
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ from tensorsmith.ops.creation import array_of
 from tensorsmith.scalar.table import TABLE as SCALARS, Typing
 from tensorsmith.targets.reference import interpret
 
+DEVICE = os.environ.get("TENSORSMITH_TEST_DEVICE", "cpu")  # of the operands (conftest.py)
 BASIC = "contiguous"
 PLACEMENTS = (BASIC, "transposed", "expanded", "sliced", "offset")
 
@@ -584,10 +586,25 @@ def placed(array: np.ndarray, placement: str) -> np.ndarray:
 
 
 def as_tensor(array: np.ndarray) -> ts.Tensor:
-    """A tensor over an array's memory, read-only views included."""
+    """A tensor over an array's memory, read-only views included; on another device, over a copy that lies in the same way."""
+    if DEVICE != "cpu":
+        return on_device(array)
     if not array.flags.writeable:
         array = np.lib.stride_tricks.as_strided(array.base, array.shape, array.strides)  # a broadcast array
     return ts.from_numpy(array)
+
+
+def on_device(array: np.ndarray) -> ts.Tensor:
+    """A copy of all the memory that an array is a view of, and the same view of it."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    flat = np.lib.stride_tricks.as_strided(owner, (owner.size,), (owner.itemsize,))  # owners have no gaps
+    if flat.dtype != array.dtype:
+        flat = flat.view(array.dtype)
+    offset = (array.__array_interface__["data"][0] - flat.__array_interface__["data"][0]) // array.itemsize
+    strides = [stride // array.itemsize for stride in array.strides]
+    return ts.from_numpy(flat).to(DEVICE).as_strided(array.shape, strides, offset)
 
 
 TOLERANCE = {"complex128": 1e-9, "complex64": 3e-5, "float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -633,7 +650,9 @@ def check_against_reference(
     results = [results] if isinstance(results, ts.Tensor) else list(results)
     expected = interpret(program.graph, given)
     assert len(results) == len(expected)
+    placed_elsewhere = any(isinstance(x, ts.Tensor) for x in operands)
     for result, right in zip(results, expected):
+        assert not placed_elsewhere or result.device.type == DEVICE, f"{where}: a result on {result.device}"
         compare(array_of(result), right, where)
     needs = tuple(
         isinstance(x, ts.Tensor) and x.dtype.kind in "fc" and i not in sample.unknown for i, x in enumerate(operands)

@@ -67,7 +67,7 @@ def test_gradients(name):
     operator = operators()[name]
     for sample in harness.samples(operator):
         given = harness.arrays(sample, ts.float64, harness.BASIC, np.random.default_rng(1))
-        operands = [ts.tensor(x) if isinstance(x, np.ndarray) else x for x in given]
+        operands = [harness.as_tensor(x) if isinstance(x, np.ndarray) else x for x in given]
         needs = [x for i, x in enumerate(operands) if isinstance(x, ts.Tensor) and x.dtype in (ts.float64, ts.complex128)
                  and i not in sample.fixed]  # fmt: skip
         for x in needs:
@@ -106,7 +106,7 @@ COMPLEX = sorted({*COMPLEX, *(name for name in NAMES if operators()[name].geomet
 
 def complex_operands(sample, dtype):
     given = harness.arrays(sample, dtype, harness.BASIC, np.random.default_rng(1))
-    return [ts.tensor(x) if isinstance(x, np.ndarray) else x for x in given]
+    return [harness.as_tensor(x) if isinstance(x, np.ndarray) else x for x in given]
 
 
 @pytest.mark.parametrize("name", COMPLEX)
