@@ -21,7 +21,8 @@ def lower_attention(spec: AttentionSpec, properties: DeviceProperties) -> Lowere
     name = "attention_gradient" if spec.backward else "attention"
     hopper = properties.architecture == "sm_90a" and attention_hopper.takes(spec)
     if hopper:
-        launches = (attention_hopper_backward if spec.backward else attention_hopper_forward).launches(spec)
+        hopper_launches = (attention_hopper_backward if spec.backward else attention_hopper_forward).launches
+        launches = hopper_launches(spec, properties.multiprocessors)
         if not spec.aligned:  # each finds out by itself which of them is to work
             launches += attention_simt.launches(spec, attention_hopper.misaligned_text(spec))
     else:

@@ -56,7 +56,9 @@ def usual_tiles(width: int, keys: bool) -> Tiles:
     return Tiles(2, 64, 1)
 
 
-def launches(spec: AttentionSpec, of_keys: Tiles | None = None, of_queries: Tiles | None = None) -> tuple[Launch, ...]:
+def launches(
+    spec: AttentionSpec, multiprocessors: int, of_keys: Tiles | None = None, of_queries: Tiles | None = None
+) -> tuple[Launch, ...]:
     """The passes: over keys, in two parts where matrices are wide, and over queries."""
     width = max(padded(spec.E), padded(spec.F))
     of_keys = of_keys or usual_tiles(width, True)

@@ -59,21 +59,21 @@ def usual_tiles(width: int) -> Tiles:
     return Tiles(128, 2, 2, True) if width <= 128 else Tiles(64, 2, 2, True)
 
 
-def launches(spec: AttentionSpec, tiles: Tiles | None = None) -> tuple[Launch, ...]:
-    """One launch."""
+def launches(spec: AttentionSpec, multiprocessors: int, tiles: Tiles | None = None) -> tuple[Launch, ...]:
+    """One launch: blocks stay on their multiprocessors and take one unit, a tile of queries of a batch, after the other."""
     depth, width = padded(spec.E), padded(spec.F)
     tiles = tiles or usual_tiles(max(depth, width))
     queries = 64 * tiles.consumers
     blocks = math.ceil(spec.L / queries)
     group = max(1, min(spec.batch, GROUP_BYTES // (2 * spec.S * (depth + width))))
     fields = [
-        *spec.sizes(), *moves(spec, "qkv"), ("tiles", blocks), ("group", group),
+        *spec.sizes(), *moves(spec, "qkv"), ("tiles", blocks), ("group", group), ("units", spec.batch * blocks),
         ("whole_pairs", int(all(place % 2 == 0 for place in (spec.F, *spec.results()[0][1])))),
     ]  # fmt: skip
     maps = [tensor_map(spec, "q", 64), tensor_map(spec, "k", tiles.keys), tensor_map(spec, "v", tiles.keys)]
     arguments: list[Argument] = [*maps, *operand_parameters(spec)[1], constant(fields)]
-    shared = 1024 + 2 * (queries * depth + tiles.stages * tiles.keys * (depth + width)) + 8 * (1 + 4 * tiles.stages)
-    grid = (spec.batch * blocks, 1, 1)
+    shared = 1024 + 2 * (queries * depth + tiles.stages * tiles.keys * (depth + width)) + 8 * (2 + 4 * tiles.stages)
+    grid = (min(spec.batch * blocks, multiprocessors), 1, 1)
     block = (128 * (tiles.consumers + 1), 1, 1)
     return (Launch(_source(spec, tiles, fields), NAME, grid, block, tuple(arguments), shared),)
 
@@ -110,7 +110,15 @@ def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | flo
             #pragma unroll
             for (int i = 0; i < SCORES; i++) s[i] = dropped[i / 32] >> i % 32 & 1 ? 0.0f : s[i] * (float)sizes.factor;
         }""".strip()
-    unit = "const long long tile = sizes.tiles - 1 - unit / here, batch = sizes.group * group + unit % here;"
+    # The longest units, those of the last queries, come first; a group of batches has its keys in the cache together.
+    place = f"""
+            const long long group = unit / (sizes.group * sizes.tiles), of_group = unit % (sizes.group * sizes.tiles);
+            const long long here = min(sizes.group, sizes.batch - group * sizes.group);
+            const long long tile = sizes.tiles - 1 - of_group / here, batch = sizes.group * group + of_group % here;
+            const long long outer = batch / sizes.inner, inner = batch % sizes.inner;
+            const int row0 = (int)tile * 64 * CONSUMERS;
+            const int seen = {"min(keys, row0 + 64 * CONSUMERS)" if spec.causal else "keys"};
+            const int count = (seen + KEYS - 1) / KEYS;""".strip()
     kernel = f"""
 extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
     {", ".join(parameters)}
@@ -119,11 +127,13 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
     extern __shared__ char memory[];
     const unsigned int base_address = (shared_address(memory) + 1023) & ~1023u;
     const unsigned int q_at = base_address, k_at = q_at + CONSUMERS * Q_BYTES, v_at = k_at + STAGES * K_BYTES;
-    const unsigned int q_full = v_at + STAGES * V_BYTES, k_full = q_full + 8, v_full = k_full + 8 * STAGES;
-    const unsigned int k_empty = v_full + 8 * STAGES, v_empty = k_empty + 8 * STAGES;
+    const unsigned int q_full = v_at + STAGES * V_BYTES, q_empty = q_full + 8, k_full = q_empty + 8;
+    const unsigned int v_full = k_full + 8 * STAGES, k_empty = v_full + 8 * STAGES, v_empty = k_empty + 8 * STAGES;
+    const int keys = (int)sizes.S, queries = (int)sizes.L;
     const int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {{
         mbarrier_init(q_full, 1);
+        mbarrier_init(q_empty, 4 * CONSUMERS);
         for (int stage = 0; stage < STAGES; stage++) {{
             mbarrier_init(k_full + 8 * stage, 1);
             mbarrier_init(v_full + 8 * stage, 1);
@@ -133,32 +143,29 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
         mbarrier_fence();
     }}
     __syncthreads();
-    // The longest blocks, those of the last queries, start first; a group of batches has its keys in the cache together.
-    const long long group = blockIdx.x / (sizes.group * sizes.tiles), unit = blockIdx.x % (sizes.group * sizes.tiles);
-    const long long here = min(sizes.group, sizes.batch - group * sizes.group);
-    {unit}
-    const long long outer = batch / sizes.inner, inner = batch % sizes.inner;
-    const int row0 = (int)tile * 64 * CONSUMERS, keys = (int)sizes.S, queries = (int)sizes.L;
-    const int seen = {"min(keys, row0 + 64 * CONSUMERS)" if spec.causal else "keys"};
-    const int count = (seen + KEYS - 1) / KEYS;
     if (warpgroup == 0) {{
         fewer_registers<{few}>();
         if (threadIdx.x == 0) {{
-            mbarrier_arrive_expect(q_full, CONSUMERS * Q_BYTES);
-            for (int consumer = 0; consumer < CONSUMERS; consumer++) {{
-                {load_text("q", "q_at + consumer * Q_BYTES", "row0 + 64 * consumer", 64, depth, "q_full")}
-            }}
-            int stage = 0, parity = 1;
-            for (int number = count - 1; number >= 0; number--) {{
-                mbarrier_wait(k_empty + 8 * stage, parity);
-                mbarrier_arrive_expect(k_full + 8 * stage, K_BYTES);
-                {load_text("k", "k_at + stage * K_BYTES", "number * KEYS", tiles.keys, depth, "k_full + 8 * stage")}
-                mbarrier_wait(v_empty + 8 * stage, parity);
-                mbarrier_arrive_expect(v_full + 8 * stage, V_BYTES);
-                {load_text("v", "v_at + stage * V_BYTES", "number * KEYS", tiles.keys, width, "v_full + 8 * stage")}
-                if (++stage == STAGES) {{
-                    stage = 0;
-                    parity ^= 1;
+            int stage = 0, parity = 1, q_parity = 1;
+            for (long long unit = blockIdx.x; unit < sizes.units; unit += gridDim.x) {{
+                {place}
+                mbarrier_wait(q_empty, q_parity);
+                q_parity ^= 1;
+                mbarrier_arrive_expect(q_full, CONSUMERS * Q_BYTES);
+                for (int consumer = 0; consumer < CONSUMERS; consumer++) {{
+                    {load_text("q", "q_at + consumer * Q_BYTES", "row0 + 64 * consumer", 64, depth, "q_full")}
+                }}
+                for (int number = count - 1; number >= 0; number--) {{
+                    mbarrier_wait(k_empty + 8 * stage, parity);
+                    mbarrier_arrive_expect(k_full + 8 * stage, K_BYTES);
+                    {load_text("k", "k_at + stage * K_BYTES", "number * KEYS", tiles.keys, depth, "k_full + 8 * stage")}
+                    mbarrier_wait(v_empty + 8 * stage, parity);
+                    mbarrier_arrive_expect(v_full + 8 * stage, V_BYTES);
+                    {load_text("v", "v_at + stage * V_BYTES", "number * KEYS", tiles.keys, width, "v_full + 8 * stage")}
+                    if (++stage == STAGES) {{
+                        stage = 0;
+                        parity ^= 1;
+                    }}
                 }}
             }}
         }}
@@ -166,25 +173,29 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
     }}
     more_registers<{many}>();
     const int consumer = warpgroup - 1, warp = threadIdx.x / 32 % 4;
-    const int tile_query = row0 + 64 * consumer, first_query = tile_query + 16 * warp;
     const unsigned int q_here = q_at + consumer * Q_BYTES;
     const float scale_log2 = (float)(sizes.scale * 1.44269504088896340736);
+    {begin_turns}
+    int stage = 0, parity = 0, q_parity = 0;
+    for (long long unit = blockIdx.x; unit < sizes.units; unit += gridDim.x) {{
+    {place}
+    const int tile_query = row0 + 64 * consumer, first_query = tile_query + 16 * warp;
     {batch_text(spec)}
     float s[SCORES], out[SUMS], largest[2], total[2], base[2];
     unsigned int p[KEYS / 16][4];
     #pragma unroll
     for (int i = 0; i < SUMS; i++) out[i] = 0;
-    {begin_turns}
-    mbarrier_wait(q_full, 0);
-    mbarrier_wait(k_full, 0);
+    mbarrier_wait(q_full, q_parity);
+    q_parity ^= 1;
+    mbarrier_wait(k_full + 8 * stage, parity);
     {turn}
     wgmma_fence();
-    scores(s, q_here, k_at);
+    scores(s, q_here, k_at + stage * K_BYTES);
     wgmma_commit();
     {pass_on}
     wgmma_wait<0>();
     settle(s);
-    if (lane == 0) mbarrier_arrive(k_empty);
+    if (lane == 0) mbarrier_arrive(k_empty + 8 * stage);
     {{
         const int key0 = (count - 1) * KEYS;
         {scores}
@@ -208,7 +219,6 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
         {drop}
         to_fragments(p, s);
     }}
-    int stage = 0, parity = 0;
     for (int number = count - 2; number >= 0; number--) {{
         const unsigned int v_stage = v_at + stage * V_BYTES, v_ready = v_full + 8 * stage, v_done = v_empty + 8 * stage;
         const int v_parity = parity;
@@ -258,14 +268,21 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
         for (int i = 0; i < SUMS; i++) out[i] *= factor[i / 2 % 2];
         to_fragments(p, s);
     }}
+    if (lane == 0) mbarrier_arrive(q_empty);
     mbarrier_wait(v_full + 8 * stage, parity);
     wgmma_fence();
     add_values(out, p, v_at + stage * V_BYTES);
     wgmma_commit();
     wgmma_wait<0>();
     settle(out);
-    {end_turns}
+    if (lane == 0) mbarrier_arrive(v_empty + 8 * stage);
+    if (++stage == STAGES) {{
+        stage = 0;
+        parity ^= 1;
+    }}
     {_finish(spec)}
+    }}
+    {end_turns}
 }}
 """
     head = [
