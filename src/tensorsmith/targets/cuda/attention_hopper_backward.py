@@ -40,33 +40,39 @@ from tensorsmith.targets.cuda.kernel import Argument, Launch
 
 @dataclass(frozen=True)
 class Tiles:
-    """consumers: warpgroups of 64 rows; along: rows of the tiles that they go through; stages: of those, under way."""
+    """consumers: warpgroups of 64 rows; along: rows of the tiles that they go through; stages: of those, under way
+
+    late: whether what is summed of a tile waits for the products of the next one, and so needs registers (and two stages);
+    in the pass over queries it always does
+    """
 
     consumers: int
     along: int
     stages: int
+    late: bool = True
 
 
-def usual_tiles(width: int, keys: bool) -> Tiles:
-    """What is fastest for matrices of up to `width` columns, in the pass over keys or that over queries."""
-    if width <= 64:
-        return Tiles(2, 96, 3) if keys else Tiles(2, 128, 2)
-    if width <= 128:
-        return Tiles(2, 64, 3) if keys else Tiles(2, 128, 2)
-    return Tiles(2, 64, 1)
+def usual_tiles(width: int, part: str, dropout: bool) -> Tiles:
+    """What is fastest for matrices of up to `width` columns, in the pass over keys ("kv", "k", "v") or that over queries."""
+    if part == "q":
+        if width > 128:
+            return Tiles(2, 64, 2)
+        if dropout:  # whole groups of keys
+            return Tiles(2, 128, 3) if width <= 64 else Tiles(2, 64, 3)
+        return Tiles(2, 128, 3) if width <= 64 else Tiles(2, 96, 3)
+    if width > 128:
+        return Tiles(2, 64, 2) if part == "v" else Tiles(2, 64, 1, late=False)
+    return Tiles(2, 96, 3) if width <= 64 else Tiles(2, 64, 3, late=False)
 
 
 def launches(
     spec: AttentionSpec, multiprocessors: int, of_keys: Tiles | None = None, of_queries: Tiles | None = None
 ) -> tuple[Launch, ...]:
-    """The passes: over keys, in two parts where matrices are wide, and over queries."""
+    """The passes: over keys, in two parts where matrices are wide, and over queries; tiles as usual where not given."""
     width = max(padded(spec.E), padded(spec.F))
-    of_keys = of_keys or usual_tiles(width, True)
-    parts = ("kv",) if width <= 128 else ("v", "k")
-    return (
-        *(_launch(spec, part, of_keys) for part in parts),
-        _launch(spec, "q", of_queries or usual_tiles(width, False)),
-    )
+    parts = ("kv", "q") if width <= 128 else ("v", "k", "q")
+    given = {"kv": of_keys, "q": of_queries}
+    return tuple(_launch(spec, part, given.get(part) or usual_tiles(width, part, spec.dropout > 0)) for part in parts)
 
 
 def _launch(spec: AttentionSpec, part: str, tiles: Tiles) -> Launch:
@@ -85,8 +91,9 @@ def _launch(spec: AttentionSpec, part: str, tiles: Tiles) -> Launch:
     maps = [tensor_map(spec, name, heights[name]) for name in "qkvg"]
     arguments: list[Argument] = [*maps, *operand_parameters(spec)[1], constant(fields)]
     sides = depth + (width if part != "v" else 0)  # of the matrices that stay; the other two always come
-    shared = 1024 + 2 * (rows * sides + tiles.stages * tiles.along * (depth + width)) + 8 * tiles.stages * tiles.along
-    shared += 8 * (1 + 3 * tiles.stages)
+    free = tiles.stages - (part == "q")  # stages of the matrix that is not summed
+    shared = 1024 + 2 * (rows * sides + tiles.along * (tiles.stages * depth + free * width)) + 8 * (1 + 4 * tiles.stages)
+    shared += 8 * tiles.stages * tiles.along if part != "q" else 0
     name = f"attention_backward_{part}_hopper"
     source = _queries_source(spec, tiles, name, fields) if part == "q" else _keys_source(spec, tiles, part, name, fields)
     return Launch(source, name, (spec.batch * blocks, 1, 1), (128 * (tiles.consumers + 1), 1, 1), tuple(arguments), shared)
@@ -94,7 +101,8 @@ def _launch(spec: AttentionSpec, part: str, tiles: Tiles) -> Launch:
 
 def _head(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | float]], keys_along: bool) -> list[str]:
     numbers = {
-        "ALONG": tiles.along, "CONSUMERS": tiles.consumers, "STAGES": tiles.stages, "SCORES": tiles.along // 2,
+        "ALONG": tiles.along, "CONSUMERS": tiles.consumers, "STAGES": tiles.stages,
+        "FREE_STAGES": tiles.stages - 1, "SCORES": tiles.along // 2,
         "DEPTH": padded(spec.E), "WIDTH": padded(spec.F),
     }  # fmt: skip
     dtype = spec.dtype.name
@@ -116,6 +124,11 @@ def _head(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | float
 def _parameters(spec: AttentionSpec) -> str:
     maps = [f"const __grid_constant__ TensorMap {name}_map" for name in "qkvg"]
     return ", ".join([*maps, *operand_parameters(spec)[0], "const __grid_constant__ Sizes sizes"])
+
+
+# The next stage of a ring, and of the ring of what is free as soon as it was multiplied.
+_NEXT = "if (++stage == STAGES) {\nstage = 0;\nparity ^= 1;\n}"
+_NEXT_FREE = "if (++{0} == FREE_STAGES) {{\n{0} = 0;\n{1} ^= 1;\n}}"
 
 
 def _weights(spec: AttentionSpec, lse: str) -> str:
@@ -159,6 +172,53 @@ def _keys_source(spec: AttentionSpec, tiles: Tiles, part: str, name: str, fields
     )  # fmt: skip
     column = "i / 4 * 8 + lane % 4 * 2 + i % 2"
     found, kept_s, kept_d = _dropout(spec, "query0 + lane % 4 * 2", "first_key + lane / 4")
+    add_values = "add_second(of_value, p, g_at + {0} * G_BYTES);" if of_values else ""
+    add_keys = "add_first(of_key, ds, q_at + {0} * Q_BYTES);" if of_keys else ""
+    settle = "\n".join(["settle(of_value);"] * of_values + ["settle(of_key);"] * of_keys)
+    keep = change = ""
+    if of_values:
+        keep = f"#pragma unroll\nfor (int i = 0; i < SCORES; i++) {{}} = {kept_s};\nto_fragments(p, {{}});"
+    if of_keys:
+        changed = f"s[i] * ({kept_d} - row_lse[ALONG + {column}])"
+        change = f"settle(d);\n#pragma unroll\nfor (int i = 0; i < SCORES; i++) d[i] = {changed};"
+    if tiles.late:
+        add = f"{add_values}\n{add_keys}".format("before")
+        first = f"""
+        if (before >= 0) {{
+            {add}
+        }}
+        wgmma_commit();
+        wgmma_wait<{2 if of_keys else 1}>();"""
+        rest = f"""
+        {"wgmma_wait<1>();" if of_keys else ""}
+        {change}
+        wgmma_wait<0>();
+        {settle}
+        if (before >= 0 && lane == 0) mbarrier_arrive(empty + 8 * before);
+        {keep.format("s[i]", "s")}
+        {"to_fragments(ds, d);" if of_keys else ""}
+        before = stage;"""
+        end = f"""
+    wgmma_fence();
+    if (before >= 0) {{
+        {add}
+    }}
+    wgmma_commit();"""
+    else:
+        first = f"wgmma_wait<{int(of_keys)}>();"
+        fence = "wgmma_fence();\n        {}\n        wgmma_commit();"
+        rest = f"""
+        {"{ float kept[SCORES];" if of_values else ""}
+        {keep.format("kept[i]", "kept")}
+        {"}" if of_values else ""}
+        {fence.format(add_values.format("stage")) if of_values else ""}
+        {f"wgmma_wait<{int(of_values)}>();" if of_keys else ""}
+        {change}
+        {"to_fragments(ds, d);" if of_keys else ""}
+        {fence.format(add_keys.format("stage")) if of_keys else ""}
+        wgmma_wait<0>();
+        if (lane == 0) mbarrier_arrive(empty + 8 * stage);"""
+        end = ""
     values = load_text("v", "v_at + consumer * V_BYTES", "key0 + 64 * consumer", 64, width, "k_full")
     kernel = f"""
 extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
@@ -214,10 +274,7 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
                     rows[(2 * stage + 1) * ALONG + i] = there ? delta_batch[query * sizes.delta_row] : 0.0f;
                 }}
                 mbarrier_arrive(q_full + 8 * stage);
-                if (++stage == STAGES) {{
-                    stage = 0;
-                    parity ^= 1;
-                }}
+                {_NEXT}
             }}
         }}
         return;
@@ -228,68 +285,36 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
     const unsigned int k_here = k_at + consumer * K_BYTES, v_here = v_at + consumer * V_BYTES;
     const float scale_log2 = (float)(sizes.scale * 1.44269504088896340736);
     {batch_text(spec)}
-    unsigned int p[ALONG / 16][4];
+    float s[SCORES];
     {"float of_value[WIDTH / 2];" if of_values else ""}
-    {"float of_key[DEPTH / 2];" if of_keys else ""}
+    {"float d[SCORES], of_key[DEPTH / 2];" if of_keys else ""}
+    {"unsigned int p[ALONG / 16][4];" if of_values else ""}
+    {"unsigned int ds[ALONG / 16][4];" if of_keys else ""}
     {"for (int i = 0; i < WIDTH / 2; i++) of_value[i] = 0;" if of_values else ""}
     {"for (int i = 0; i < DEPTH / 2; i++) of_key[i] = 0;" if of_keys else ""}
     mbarrier_wait(k_full, 0);
-    int stage = 0, parity = 0;
+    int stage = 0, parity = 0{", before = -1" if tiles.late else ""};
     for (int number = low; number < high; number++) {{
         const int query0 = number * ALONG;
-        float s[SCORES]{", d[SCORES]" if of_keys else ""};
         const float* row_lse = rows + 2 * stage * ALONG;
-        const unsigned int q_stage = q_at + stage * Q_BYTES, g_stage = g_at + stage * G_BYTES;
         mbarrier_wait(q_full + 8 * stage, parity);
         wgmma_fence();
-        first_products(s, k_here, q_stage);
+        first_products(s, k_here, q_at + stage * Q_BYTES);
         wgmma_commit();
         mbarrier_wait(g_full + 8 * stage, parity);
-        {"second_products(d, v_here, g_stage);" if of_keys else ""}
+        {"second_products(d, v_here, g_at + stage * G_BYTES);" if of_keys else ""}
         {"wgmma_commit();" if of_keys else ""}
-        wgmma_wait<{1 if of_keys else 0}>();
+        {first.strip()}
         settle(s);
         {scores}
         {_weights(spec, f"row_lse[{column}]")}
         {found}
-"""
-    if of_values:
-        kernel += f"""
-        {{
-            float kept[SCORES];
-            #pragma unroll
-            for (int i = 0; i < SCORES; i++) kept[i] = {kept_s};
-            to_fragments(p, kept);
-        }}
-        wgmma_fence();
-        add_second(of_value, p, g_stage);
-        wgmma_commit();
-"""
-    if of_keys:
-        fragment = "ds" if of_values else "p"
-        kernel += f"""
-        {"unsigned int ds[ALONG / 16][4];" if of_values else ""}
-        wgmma_wait<{1 if of_values else 0}>();
-        settle(d);
-        #pragma unroll
-        for (int i = 0; i < SCORES; i++) d[i] = s[i] * ({kept_d} - row_lse[ALONG + {column}]);
-        to_fragments({fragment}, d);
-        wgmma_fence();
-        add_first(of_key, {fragment}, q_stage);
-        wgmma_commit();
-"""
-    kernel += f"""
-        // The compiler keeps products apart where sums are under way from one turn to the next.
-        wgmma_wait<0>();
-        if (lane == 0) mbarrier_arrive(empty + 8 * stage);
-        if (++stage == STAGES) {{
-            stage = 0;
-            parity ^= 1;
-        }}
+        {rest.strip()}
+        {_NEXT}
     }}
+    {end.strip()}
     wgmma_wait<0>();
-    {"settle(of_value);" if of_values else ""}
-    {"settle(of_key);" if of_keys else ""}
+    {settle}
     #pragma unroll
     for (int h = 0; h < 2; h++) {{
         const int key = first_key + lane / 4 + 8 * h;
@@ -327,14 +352,17 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
     constexpr int Q_BYTES = 128 * DEPTH, G_BYTES = 128 * WIDTH, K_BYTES = 2 * ALONG * DEPTH, V_BYTES = 2 * ALONG * WIDTH;
     const unsigned int q_at = (shared_address(memory) + 1023) & ~1023u, g_at = q_at + CONSUMERS * Q_BYTES;
     const unsigned int k_at = g_at + CONSUMERS * G_BYTES, v_at = k_at + STAGES * K_BYTES;
-    const unsigned int q_full = v_at + STAGES * V_BYTES, k_full = q_full + 8, v_full = k_full + 8 * STAGES;
-    const unsigned int empty = v_full + 8 * STAGES;
+    const unsigned int q_full = v_at + FREE_STAGES * V_BYTES, k_full = q_full + 8, k_empty = k_full + 8 * STAGES;
+    const unsigned int v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * FREE_STAGES;
     if (threadIdx.x == 0) {{
         mbarrier_init(q_full, 1);
         for (int stage = 0; stage < STAGES; stage++) {{
             mbarrier_init(k_full + 8 * stage, 1);
+            mbarrier_init(k_empty + 8 * stage, 4 * CONSUMERS);
+        }}
+        for (int stage = 0; stage < FREE_STAGES; stage++) {{
             mbarrier_init(v_full + 8 * stage, 1);
-            mbarrier_init(empty + 8 * stage, 4 * CONSUMERS);
+            mbarrier_init(v_empty + 8 * stage, 4 * CONSUMERS);
         }}
         mbarrier_fence();
     }}
@@ -351,17 +379,16 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
                 {load_text("q", "q_at + consumer * Q_BYTES", "row0 + 64 * consumer", 64, depth, "q_full")}
                 {load_text("g", "g_at + consumer * G_BYTES", "row0 + 64 * consumer", 64, width, "q_full")}
             }}
-            int stage = 0, parity = 1;
+            int stage = 0, parity = 1, v_stage = 0, v_parity = 1;
             for (int number = count - 1; number >= 0; number--) {{
-                mbarrier_wait(empty + 8 * stage, parity);
+                mbarrier_wait(k_empty + 8 * stage, parity);
                 mbarrier_arrive_expect(k_full + 8 * stage, K_BYTES);
                 {load_text("k", "k_at + stage * K_BYTES", "number * ALONG", tiles.along, depth, "k_full + 8 * stage")}
-                mbarrier_arrive_expect(v_full + 8 * stage, V_BYTES);
-                {load_text("v", "v_at + stage * V_BYTES", "number * ALONG", tiles.along, width, "v_full + 8 * stage")}
-                if (++stage == STAGES) {{
-                    stage = 0;
-                    parity ^= 1;
-                }}
+                mbarrier_wait(v_empty + 8 * v_stage, v_parity);
+                mbarrier_arrive_expect(v_full + 8 * v_stage, V_BYTES);
+                {load_text("v", "v_at + v_stage * V_BYTES", "number * ALONG", tiles.along, width, "v_full + 8 * v_stage")}
+                {_NEXT}
+                {_NEXT_FREE.format("v_stage", "v_parity")}
             }}
         }}
         return;
@@ -372,7 +399,7 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
     const unsigned int q_here = q_at + consumer * Q_BYTES, g_here = g_at + consumer * G_BYTES;
     const float scale_log2 = (float)(sizes.scale * 1.44269504088896340736);
     {batch_text(spec)}
-    float of_query[DEPTH / 2], row_lse[2], row_delta[2];
+    float s[SCORES], d[SCORES], of_query[DEPTH / 2], row_lse[2], row_delta[2];
     unsigned int ds[ALONG / 16][4];
     #pragma unroll
     for (int h = 0; h < 2; h++) {{
@@ -384,38 +411,39 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
     #pragma unroll
     for (int i = 0; i < DEPTH / 2; i++) of_query[i] = 0;
     mbarrier_wait(q_full, 0);
-    int stage = 0, parity = 0;
+    int stage = 0, parity = 0, before = -1, v_stage = 0, v_parity = 0;
     for (int number = count - 1; number >= 0; number--) {{
         const int key0 = number * ALONG;
-        float s[SCORES], d[SCORES];
-        const unsigned int k_stage = k_at + stage * K_BYTES;
         mbarrier_wait(k_full + 8 * stage, parity);
         wgmma_fence();
-        first_products(s, q_here, k_stage);
+        first_products(s, q_here, k_at + stage * K_BYTES);
         wgmma_commit();
-        mbarrier_wait(v_full + 8 * stage, parity);
-        second_products(d, g_here, v_at + stage * V_BYTES);
+        mbarrier_wait(v_full + 8 * v_stage, v_parity);
+        second_products(d, g_here, v_at + v_stage * V_BYTES);
         wgmma_commit();
-        wgmma_wait<1>();
+        if (before >= 0) add_first(of_query, ds, k_at + before * K_BYTES);
+        wgmma_commit();
+        wgmma_wait<2>();
         settle(s);
         {scores}
         {_weights(spec, "row_lse[i / 2 % 2]")}
         {found}
-        wgmma_wait<0>();
+        wgmma_wait<1>();
         settle(d);
+        if (lane == 0) mbarrier_arrive(v_empty + 8 * v_stage);
         #pragma unroll
         for (int i = 0; i < SCORES; i++) d[i] = s[i] * ({kept_d} - row_delta[i / 2 % 2]);
-        to_fragments(ds, d);
-        wgmma_fence();
-        add_first(of_query, ds, k_stage);
-        wgmma_commit();
         wgmma_wait<0>();
-        if (lane == 0) mbarrier_arrive(empty + 8 * stage);
-        if (++stage == STAGES) {{
-            stage = 0;
-            parity ^= 1;
-        }}
+        settle(of_query);
+        if (before >= 0 && lane == 0) mbarrier_arrive(k_empty + 8 * before);
+        to_fragments(ds, d);
+        before = stage;
+        {_NEXT}
+        {_NEXT_FREE.format("v_stage", "v_parity")}
     }}
+    wgmma_fence();
+    add_first(of_query, ds, k_at + before * K_BYTES);
+    wgmma_commit();
     wgmma_wait<0>();
     settle(of_query);
     #pragma unroll
