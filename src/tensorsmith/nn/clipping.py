@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tensorsmith.core.device import CPU
 from tensorsmith.core.dtypes import promote_types, real_dtype
 from tensorsmith.eager.inplace import InplaceOperation
 from tensorsmith.eager.operator import Operator
@@ -47,6 +48,7 @@ def _total_norm(*tensors: Node, norm_type: float) -> Node:
 _norm = Operator("total_norm", _total_norm)
 _scale_ = InplaceOperation(Operator("scale_gradient", lambda grad, factor: grad * factor, pointwise=True))
 _SCALE = FusedUpdate("scale_gradient", lambda grad, factor: [grad * factor], (0,), 1)
+_SCALE_BY = FusedUpdate("scale_gradient_by", lambda grad, factor: [grad * factor], (0,), 2)
 _CLAMP = FusedUpdate("clip_gradient", lambda grad, limit: [f.maximum(f.minimum(grad, limit), -limit)], (0,), 1)
 
 
@@ -89,6 +91,10 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
         for grad in grads:
             _scale_(grad, factor)
         return
+    if factor.layout.device is not CPU:  # nobody waits for the device to know it
+        if all(grad.layout.device is factor.layout.device and not grad.layout.dtype.is_complex for grad in grads):
+            _SCALE_BY.on_all([grads, [factor.expand(grad.shape) for grad in grads]], ())
+            return
     number = factor.item()
     if number == 1.0:  # nothing changes but that they were written
         for grad in grads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.kernels.assemble import Kernel, assemble_copy, assemble_fill
@@ -17,6 +18,7 @@ from tensorsmith.targets.cuda.kernel import DeviceProperties
 from tensorsmith.targets.cuda.lower import lower
 from tensorsmith.targets.cuda.ranks import lower_ranks
 from tensorsmith.targets.cuda.scan import lower_scan
+from tensorsmith.targets.cuda.scatter_add import lower_scatter_reduce
 from tensorsmith.targets.cuda.search import lower_search
 
 
@@ -95,8 +97,23 @@ INDEX_STEPS: dict[Primitive, Callable[[Fusion, Group, DeviceProperties], list[Re
     Primitive.SCAN: scan_steps,
 }
 
+
+def scatter_reduce_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
+    """The LIBRARY routine "scatter_reduce": products and extremes at places that points share."""
+    root = group.roots[0]
+    requests = [_kernel(assemble_copy(fusion, root.inputs[0], group, fusion.place(root)), properties)]
+    spec, words, index = index_spec(fusion, group)
+    if math.prod(spec.domain) == 0:
+        return requests
+    spec = replace(spec, mode="scatter_add", name="scatter_reduce")
+    lowered = lower_scatter_reduce(spec, root.attrs["reduce"], root.attrs["include_self"], properties)
+    error = IndexPosition("scatter_reduce", index._replace(offset=0), spec.indices[0].size)
+    return [*requests, lowered_request(lowered, words, error)]
+
+
 # Routines of LIBRARY that have kernels.
 INDEX_ROUTINES: dict[str, Callable[[Fusion, Group, DeviceProperties], list[Request]]] = {
     "argsort": rank_steps,
+    "scatter_reduce": scatter_reduce_steps,
     "searchsorted": search_steps,
 }

@@ -13,6 +13,7 @@ from tensorsmith.kernels.spec import Operand
 from tensorsmith.kernels.spec_index import MODES, IndexOperand, IndexSpec
 from tensorsmith.targets.cuda.gather import lower_index
 from tensorsmith.targets.cuda.kernel import DeviceProperties
+from tensorsmith.targets.cuda.scatter_add import lower_scatter_reduce
 
 
 def embedding(mode, rows, columns, size, dtype=dtypes.float32, index_dtype=dtypes.int64, wrap=False):
@@ -158,3 +159,28 @@ def test_sums_are_the_same_bit_for_bit_however_the_work_falls_to_blocks(emulated
         assert run_lowered(lower_index(spec, DeviceProperties(multiprocessors=multiprocessors)), [sums, index, other]) == 0
         found.add(sums.tobytes())
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int64, dtypes.bool_])
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("kind", ["prod", "amax", "amin"])
+def test_products_and_extremes_at_shared_places(emulated, dtype, include_self, kind):
+    rng = np.random.default_rng(9)
+    for spec in (along("scatter_add", 3, 200, 40, dtype), embedding("scatter_add", 100, 5, 3, dtype)):
+        (index,) = spec.indices
+        table = values(rng, dtype, extent_of(spec.domain, spec.table.strides) + index.step * (index.size - 1))
+        other = values(rng, dtype, extent_of(spec.domain, spec.other.strides))
+        if kind == "prod" and dtype.kind == "f":
+            table, other = (np.exp(x * 0.05).astype(dtype.numpy) for x in (table, other))
+        places = rng.integers(0, index.size, extent_of(spec.domain, index.operand.strides))
+        want, join = table.astype(np.float64), {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[kind]
+        fresh = np.full(len(table), not include_self)
+        for point in np.ndindex(*spec.domain):
+            at = int(np.dot(point, spec.table.strides)) + int(places[np.dot(point, index.operand.strides)]) * index.step
+            value = np.float64(other[np.dot(point, spec.other.strides)])
+            want[at] = value if fresh[at] else join(want[at], value)
+            fresh[at] = False
+        if kind == "prod" and dtype.kind == "i":
+            continue  # these wrap, which float64 does not
+        assert run_lowered(lower_scatter_reduce(spec, kind, include_self), [table, places, other]) == 0
+        np.testing.assert_allclose(table.astype(np.float64), want, rtol={1: 0, 2: 2e-3, 4: 1e-5, 8: 0}[dtype.itemsize])

@@ -1,5 +1,7 @@
 """Sums at places that points share, in an order that depends on the indices alone: `IndexSpec` with mode scatter_add.
 
+Products and extremes at shared places are the same with another function.
+
     owned    few points may meet: a thread owns a place of every walk along the other axes, and adds its points one by one
     sorted   the points are sorted by their places (`radix_sort.py`, stable), so that those of one place are a run. A thread
              adds a stretch of the sorted points for one column of the rows: runs that lie within it are finished, those that
@@ -19,11 +21,12 @@ from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.canonical import arrange
 from tensorsmith.kernels.errors import FIRST_POINT
 from tensorsmith.kernels.spec_index import IndexSpec
+from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.gather import Meetings, memory_type, place_text
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
 from tensorsmith.targets.cuda.radix_sort import key_type, sort_launches, sort_scratch, sort_words
-from tensorsmith.targets.cuda.scalars import c_type, cast_expression
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression
 from tensorsmith.targets.cuda.walk import THREADS, WALK, blocks_for, walk_words
 
 _FEW = 32  # points that may meet, up to which one thread adds them
@@ -37,6 +40,8 @@ class _Structure:
     dtype: DType
     indices: tuple[tuple[DType, bool], ...]
     key_bytes: int = 4
+    join: Fn = Fn.ADD
+    include_self: bool = True  # whether what stood at a place is joined too
 
 
 def lower_scatter_add(spec: IndexSpec, places: Meetings, properties: DeviceProperties) -> Lowered:
@@ -48,8 +53,31 @@ def lower_scatter_add(spec: IndexSpec, places: Meetings, properties: DevicePrope
     if meeting <= _FEW:
         launch = _owned(spec, places, _Structure(spec.dtype, indices), properties)
         return Lowered(spec.name, (launch,), words, (), moved, math.prod(spec.domain))
-    key_bytes = 4 if places.slots < 0xFFFFFFFF else 8
-    structure = _Structure(spec.dtype, indices, key_bytes)
+    structure = _Structure(spec.dtype, indices, _key_bytes(places))
+    return _sorted(spec, places, structure, moved, properties)
+
+
+def lower_scatter_reduce(spec: IndexSpec, kind: str, include_self: bool, properties: DeviceProperties | None = None) -> Lowered:
+    """The launches of products (kind "prod") or extremes ("amax", "amin") in place of sums.
+
+    include_self: whether what stood at a place before is joined too; places without points keep it in any case
+    """
+    properties, places = properties or DeviceProperties(), Meetings(spec)
+    indices = tuple((index.operand.dtype, index.wrap) for index in spec.indices)
+    structure = _Structure(spec.dtype, indices, _key_bytes(places), _JOINS[kind], include_self)
+    moved = math.prod(spec.domain) * spec.dtype.itemsize * 3 + places.points * 8
+    return _sorted(spec, places, structure, moved, properties)
+
+
+_JOINS = {"prod": Fn.MUL, "amax": Fn.MAXIMUM, "amin": Fn.MINIMUM}
+
+
+def _key_bytes(places: Meetings) -> int:
+    return 4 if places.slots < 0xFFFFFFFF else 8
+
+
+def _sorted(spec: IndexSpec, places: Meetings, structure: _Structure, moved: int, properties: DeviceProperties) -> Lowered:
+    words, key_bytes = len(spec.indices) + 2, structure.key_bytes
     columns = math.prod(spec.domain[axis] for axis in places.plain)
     stretches = -(-places.points // _STRETCH)
     size = _compute(spec.dtype).itemsize
@@ -184,6 +212,13 @@ def _sums_text(structure: _Structure, second: bool) -> str:
     count, key, dtype = len(structure.indices), key_type(structure.key_bytes), structure.dtype
     element, compute = memory_type(dtype), _compute(dtype)
     value = c_type(compute)
+
+    def read(place: str) -> str:
+        return f"({place} != 0)" if dtype.kind == "b" else cast_expression(dtype, compute, place)
+
+    def joined(a: str, b: str) -> str:
+        return apply_expression(structure.join, compute, [a, b])
+
     steps = [f"    place += rest % sizes.counts[{k}] * sizes.steps[{k}];\n    rest /= sizes.counts[{k}];" for k in range(count)]
     indices = "\n".join(reversed(steps))
     shared = f"""struct Sizes {{
@@ -200,7 +235,8 @@ __device__ long long place_of(const Sizes& sizes, long long slot) {{
     return place;
 }}
 """
-    added = f"""const {value} sum = {cast_expression(dtype, compute, "table[place]")} + total;
+    with_self = f"const {value} before = {read('table[place]')}, sum = {joined('before', 'total')};"
+    added = f"""{with_self if structure.include_self else f"const {value} sum = total;"}
             table[place] = {cast_expression(compute, dtype, "sum")};"""
     if second:
         # A run that began in this stretch and reaches on: its part here, then its parts at the heads of those that follow.
@@ -211,7 +247,8 @@ __device__ long long place_of(const Sizes& sizes, long long slot) {{
         if (keys[stretch * {_STRETCH}] == run && stretch > 0 && keys[stretch * {_STRETCH} - 1] == run) continue;
         {value} total = partial[(2 * stretch + 1) * width + column];
         for (long long next = stretch + 1; next < sizes.stretches && keys[next * {_STRETCH}] == run; next++) {{
-            total = total + partial[2 * next * width + column];
+            const {value} more = partial[2 * next * width + column];
+            total = {joined("total", "more")};
         }}
         const long long place = place_of(sizes, (long long)run) + o[0];
         {{
@@ -224,11 +261,13 @@ __device__ long long place_of(const Sizes& sizes, long long slot) {{
         for (long long i = first; i < end;) {{
             const {key} run = keys[i];
             if ((long long)run >= sizes.slots) break;
-            {value} total = 0;
-            for (; i < end && keys[i] == run; i++) {{
-                long long point[1];
+            long long point[1];
+            offsets_at(sizes.points, positions[i], point);
+            {value} total = {read("other[point[0] + o[1]]")};
+            for (i++; i < end && keys[i] == run; i++) {{
                 offsets_at(sizes.points, positions[i], point);
-                total = total + {cast_expression(dtype, compute, "other[point[0] + o[1]]")};
+                const {value} more = {read("other[point[0] + o[1]]")};
+                total = {joined("total", "more")};
             }}
             if (head) {{
                 partial[2 * stretch * width + column] = total;
