@@ -7,7 +7,7 @@ No header is included, which would cost more than compiling the kernel: conversi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tensorsmith.kernels.errors import ZERO_DIVISION
 
@@ -53,14 +53,37 @@ __device__ __forceinline__ unsigned short narrow_bfloat16(float value) {
 }
 
 _FLOATS = {
+    # One instruction from sm_80 on; +0 is larger than -0, and NaN wins.
+    "smaller_float": """
+__device__ __forceinline__ float smaller_float(float x, float y) {
+#if __CUDA_ARCH__ >= 800
+    float result;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+    return result;
+#else
+    return x != x || y != y ? x + y : fminf(x, y);
+#endif
+}""",
+    "larger_float": """
+__device__ __forceinline__ float larger_float(float x, float y) {
+#if __CUDA_ARCH__ >= 800
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+    return result;
+#else
+    return x != x || y != y ? x + y : fmaxf(x, y);
+#endif
+}""",
     "minimum": """
 template <typename T> __device__ __forceinline__ T minimum(T x, T y) {
     return x != x || y != y ? x + y : fmin(x, y);  // fmin alone would drop a NaN
-}""",
+}
+template <> __device__ __forceinline__ float minimum<float>(float x, float y) { return smaller_float(x, y); }""",
     "maximum": """
 template <typename T> __device__ __forceinline__ T maximum(T x, T y) {
     return x != x || y != y ? x + y : fmax(x, y);
-}""",
+}
+template <> __device__ __forceinline__ float maximum<float>(float x, float y) { return larger_float(x, y); }""",
     "floored_remainder": """
 template <typename T> __device__ T floored_remainder(T x, T y) {
     const T remainder = fmod(x, y);
@@ -153,9 +176,9 @@ template <typename T> __device__ __forceinline__ T right_shift(T x, T count) {
     return (unsigned long long)count < 8 * sizeof(T) ? T(x >> count) : x < T(0) ? T(-1) : T(0);
 }""",
     # Philox4x32-10 (Salmon et al. 2011): element c takes word c % 4 of the block c / 4.
-    "philox": """
-__device__ unsigned int philox(unsigned long long key, unsigned long long counter) {
-    unsigned int c0 = counter >> 2, c1 = counter >> 34, c2 = 0, c3 = 0, k0 = key, k1 = key >> 32;
+    "philox_block": """
+__device__ __forceinline__ void philox_block(unsigned long long key, unsigned long long block, unsigned int (&words)[4]) {
+    unsigned int c0 = block, c1 = block >> 32, c2 = 0, c3 = 0, k0 = key, k1 = key >> 32;
     #pragma unroll
     for (int round = 0; round < 10; round++) {
         const unsigned int high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
@@ -167,9 +190,29 @@ __device__ unsigned int philox(unsigned long long key, unsigned long long counte
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    const unsigned int word = counter & 3;
-    return word == 0 ? c0 : word == 1 ? c1 : word == 2 ? c2 : c3;
+    words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }""",
+    "philox": """
+__device__ unsigned int philox(unsigned long long key, unsigned long long counter) {
+    unsigned int words[4];
+    philox_block(key, counter >> 2, words);
+    const unsigned int word = counter & 3;
+    return word == 0 ? words[0] : word == 1 ? words[1] : word == 2 ? words[2] : words[3];
+}""",
+    # Neighbouring elements share a block, which is made once.
+    "PhiloxBlock": """
+template <int WORDS> struct PhiloxBlock {
+    unsigned long long block = ~0ull;
+    unsigned int words[WORDS];
+    __device__ __forceinline__ unsigned int at(unsigned long long key, unsigned long long counter) {
+        if (counter >> 2 != block) {
+            block = counter >> 2;
+            philox_block(key, block, words);
+        }
+        const unsigned int word = counter & 3;
+        return word == 0 ? words[0] : word == 1 ? words[1] : word == 2 ? words[2] : words[3];
+    }
+};""",
 }
 
 _REDUCTIONS = {
@@ -200,18 +243,22 @@ FUNCTIONS: dict[str, str] = {
 }
 
 
-def with_dependencies(text: str) -> str:
-    """The device functions that `text` calls, and those that they call, in an order that compiles."""
+def with_dependencies(text: str, more: Mapping[str, str] | None = None) -> str:
+    """The device functions that `text` calls, and those that they call, in an order that compiles.
+
+    more: functions beside those of this file, which they may call
+    """
+    functions = FUNCTIONS | dict(more or {})
     needed: set[str] = set()
     waiting = [text]
     while waiting:
-        for name in _named(waiting.pop()):
+        for name in _named(waiting.pop(), functions):
             if name not in needed:
                 needed.add(name)
-                waiting.append(FUNCTIONS[name])
-    # The dictionary is ordered so that callees come first (maximum before logaddexp, remainder before floor_divide).
-    return "\n\n".join(body for name, body in FUNCTIONS.items() if name in needed)
+                waiting.append(functions[name])
+    # The tables are ordered so that callees come first (maximum before logaddexp, remainder before floor_divide).
+    return "\n\n".join(body for name, body in functions.items() if name in needed)
 
 
-def _named(text: str) -> Iterable[str]:
-    return [name for name in FUNCTIONS if re.search(rf"\b{name}\b(?=[(<])", text)]
+def _named(text: str, functions: Iterable[str]) -> list[str]:
+    return [name for name in functions if re.search(rf"\b{name}\b(?=[(<])", text)]

@@ -5,6 +5,7 @@ This is the direct way, for checking generated kernels; nothing stays on the dev
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 
 from tensorsmith.kernels.spec import KernelSpec, Operand
 from tensorsmith.targets.cuda.compile import CudaUnavailableError, compile_cubin
-from tensorsmith.targets.cuda.render import render
+from tensorsmith.targets.cuda.kernel import Constant, ErrorWord, Launch, Word
+from tensorsmith.targets.cuda.lower import lower
 
 
 def run_on_device(spec: KernelSpec, arrays: Sequence[np.ndarray], scalars: Sequence[int | float] = ()) -> int:
@@ -32,40 +34,30 @@ def run_on_device(spec: KernelSpec, arrays: Sequence[np.ndarray], scalars: Seque
         )
     for number, (operand, array) in enumerate(zip(operands, arrays)):
         _check_buffer(spec, number, operand, array)
-    rendered = render(spec)
+    lowered = lower(spec)
     driver = _Driver()
     with ExitStack() as stack:
         device = driver.call("cuDeviceGet", 0)
         driver.call("cuCtxSetCurrent", driver.call("cuDevicePrimaryCtxRetain", device))
         stack.callback(driver.call, "cuDevicePrimaryCtxRelease", device)
-        cubin = compile_cubin(rendered.source, rendered.name, driver.architecture(device))
-        module = driver.call("cuModuleLoadData", cubin)
-        stack.callback(driver.call, "cuModuleUnload", module)
-        function = driver.call("cuModuleGetFunction", module, rendered.name.encode())
         error = np.zeros(1, np.int64)
-        buffers = [*arrays, error]
+        buffers = [*arrays, error, *(np.zeros(size, np.uint8) for size in lowered.scratch)]
         addresses = []
         for array in buffers:
-            addresses.append(driver.call("cuMemAlloc", max(array.nbytes, 1)))
+            addresses.append(int(driver.call("cuMemAlloc", max(array.nbytes, 1))))
             stack.callback(driver.call, "cuMemFree", addresses[-1])
             driver.call("cuMemcpyHtoD", addresses[-1], array.ctypes.data, array.nbytes)
-        words = [np.array(int(address), np.uint64) for address in addresses[:-1]]
-        words += [np.array(value, np.float64 if d.kind == "f" else np.int64) for d, value in zip(spec.params, scalars)]
-        words += [np.array(int(addresses[-1]), np.uint64), np.array(rendered.sizes, np.int64)]
-        pointers = np.array([word.ctypes.data for word in words], np.uint64)  # one address an argument
-        stream, shared, extra = 0, 0, 0
-        driver.call(
-            "cuLaunchKernel",
-            function,
-            *(rendered.grid, 1, 1),
-            *(*rendered.block, 1),
-            shared,
-            stream,
-            pointers.ctypes.data,
-            extra,
-        )
+        given = [float(value) if d.kind == "f" else int(value) for d, value in zip(spec.params, scalars)]
+        at = len(arrays)
+        words = [*addresses[:at], *given, *addresses[at + 1 :]]
+        for launch in lowered.launches:
+            cubin = compile_cubin(launch.source, launch.name, driver.architecture(device))
+            module = driver.call("cuModuleLoadData", cubin)
+            stack.callback(driver.call, "cuModuleUnload", module)
+            function = driver.call("cuModuleGetFunction", module, launch.name.encode())
+            driver.launch(function, launch, words, addresses[at])
         driver.call("cuCtxSynchronize")
-        for array, address in list(zip(buffers, addresses))[len(spec.inputs) :]:
+        for array, address in list(zip(buffers, addresses))[len(spec.inputs) : at + 1]:
             driver.call("cuMemcpyDtoH", array.ctypes.data, address, array.nbytes)
         return int(error[0])
 
@@ -107,6 +99,32 @@ class _Driver:
             _, text = self._driver.cuGetErrorString(status)
             raise RuntimeError(f"{name}: {bytes(text or b'unknown error').decode()} ({int(status)})")
         return results[0] if len(results) == 1 else results
+
+    def launch(self, function: Any, launch: Launch, words: Sequence[int | float], error: int) -> None:
+        """Launch one kernel on the default stream."""
+        packed = []
+        for argument in launch.arguments:
+            if isinstance(argument, Word):
+                given: tuple[int | float, ...] = (words[argument.index],)
+            elif isinstance(argument, Constant):
+                given = argument.words
+            else:
+                assert isinstance(argument, ErrorWord)
+                given = (error,)
+            text = b"".join(struct.pack("d" if isinstance(word, float) else "q", word) for word in given)
+            packed.append(np.frombuffer(text, np.uint8))
+        pointers = np.array([word.ctypes.data for word in packed], np.uint64)  # one address an argument
+        config = self._driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes = launch.shared_bytes
+        if launch.cluster != (1, 1, 1):
+            cluster = self._driver.CUlaunchAttribute()
+            cluster.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dimension = cluster.value.clusterDim
+            dimension.x, dimension.y, dimension.z = launch.cluster
+            config.attrs, config.numAttrs = [cluster], 1
+        self.call("cuLaunchKernelEx", config, function, pointers.ctypes.data, 0)
 
     def architecture(self, device: Any) -> str:
         """The architecture to compile for, with the features of this very card from Hopper on."""

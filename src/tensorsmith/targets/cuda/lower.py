@@ -6,11 +6,15 @@ The words of a run are the addresses of inputs, then of outputs, then the run-ti
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 
-from tensorsmith.kernels.canonical import Canonical, canonicalize
+from tensorsmith.kernels.canonical import Canonical, canonicalize, numbers_apart
 from tensorsmith.kernels.spec import KernelSpec, Kind
+from tensorsmith.targets.cuda import pointwise, row_plan
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
-from tensorsmith.targets.cuda.render import render
+from tensorsmith.targets.cuda.render import MAX_AXES
+from tensorsmith.targets.cuda.row_text import RowText
 
 
 def lower(spec: KernelSpec, properties: DeviceProperties | None = None) -> Lowered:
@@ -20,13 +24,47 @@ def lower(spec: KernelSpec, properties: DeviceProperties | None = None) -> Lower
         NotImplementedError: the spec needs what no CUDA schedule offers yet.
     """
     properties = properties or DeviceProperties()
-    rendered = render(spec)
-    operands = len(spec.inputs) + len(spec.stores)
-    words = operands + len(spec.params)
-    arguments: tuple[Argument, ...] = (*(Word(index) for index in range(words)), ErrorWord(), Constant(rendered.sizes))
-    launch = Launch(rendered.source, rendered.name, (rendered.grid, 1, 1), (*rendered.block, 1), arguments)
-    moved, flops = counts(canonicalize(spec))
-    return Lowered(spec.name, (launch,), words, (), moved, flops)
+    canonical = canonicalize(spec)
+    structure, numbers = numbers_apart(canonical.structure)
+    canonical = replace(canonical, structure=structure)
+    if len(canonical.extents) > MAX_AXES:
+        axes = len(canonical.extents)
+        raise NotImplementedError(f"{spec.name}: {axes} axes that do not merge, at most {MAX_AXES} fit")
+    words = len(spec.inputs) + len(spec.stores) + len(spec.params)
+    given: tuple[Argument, ...] = (*(Word(index) for index in range(words)), *(Constant((n,)) for n in numbers))
+    name = "kernel_" + re.sub(r"\W", "_", spec.name)  # the prefix keeps away from CUDA's own names (max, exp)
+    scratch: tuple[int, ...] = ()
+    if not spec.reduce_axes:
+        launches: tuple[Launch, ...] = (_pointwise(canonical, name, given, properties),)
+    else:
+        launches, scratch = _rows(canonical, name, given, words, properties)
+    moved, flops = counts(canonical)
+    return Lowered(spec.name, launches, words, scratch, moved, flops)
+
+
+def _pointwise(canonical: Canonical, name: str, given: tuple[Argument, ...], properties: DeviceProperties) -> Launch:
+    tile = pointwise.choose(canonical, properties)
+    declared, sizes = pointwise.sizes(canonical, tile)
+    source = pointwise.text(canonical.structure, tile, name, declared)
+    blocks = pointwise.grid(canonical, tile)
+    return Launch(source, name, (blocks, 1, 1), (tile.block, 1, 1), (*given, ErrorWord(), sizes))
+
+
+def _rows(
+    canonical: Canonical, name: str, given: tuple[Argument, ...], words: int, properties: DeviceProperties
+) -> tuple[tuple[Launch, ...], tuple[int, ...]]:
+    """Launches and scratch of a kernel with reductions."""
+    found = row_plan.plan(canonical, properties)
+    scratch = tuple(row_plan.scratch(canonical, found))
+    buffers = tuple(Word(words + index) for index in range(len(scratch)))
+    launches = []
+    for tile in found.tiles:
+        declared, sizes = row_plan.sizes(canonical, found, tile)
+        source = RowText(canonical.structure, tile, name, declared).source()
+        grid = found.grid(tile, bool(canonical.structure.values_along))
+        arguments = (*given, *buffers, ErrorWord(), sizes)
+        launches.append(Launch(source, name, grid, tile.block, arguments, cluster=(1, tile.cluster, 1)))
+    return tuple(launches), scratch
 
 
 def counts(canonical: Canonical) -> tuple[int, int]:

@@ -1,0 +1,342 @@
+"""How kernels with reductions are laid out on a device: direction of packs, threads of a row, registers, parts, passes.
+
+    registers   the row is read once and stays in registers from pass to pass, in one block or in the blocks of a cluster
+    again       the row is too long for that: every pass reads it (a single pass needs it once anyhow)
+    parts       too few rows to fill the card, or sums so long that they would lose digits: several blocks share a row, a
+                launch for every pass
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tensorsmith.kernels.canonical import Canonical
+from tensorsmith.kernels.levels import Levels, find_levels
+from tensorsmith.kernels.spec import Kind
+from tensorsmith.targets.cuda.body import PLACES, body_cost, needed_for, state_dtype
+from tensorsmith.targets.cuda.index_plan import division_words, fits_int, pack_width, reach
+from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties
+from tensorsmith.targets.cuda.row_text import WARP, RowTile, kept_values, passes
+from tensorsmith.targets.cuda.sizes import sizes_struct
+
+BLOCK = 256
+LONGEST_BLOCK = 512
+HELD_WORDS = 64  # of a row, in the registers of a thread: half of what a thread of a block of 512 can have
+IN_FLIGHT = 64  # bytes that a thread asks for at once where it does not hold the row
+LONGEST_CHAIN = 1024  # values that one state takes in after each other
+LARGEST_CLUSTER = 8
+STATIC_SHARED = 48 << 10
+MOST_INSTRUCTIONS = 3000  # of a pass, unrolled
+_COLUMNS_BYTES = 128  # of a step that neighbouring threads of an outer kernel read together, at least
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """The launches of a kernel with reductions.
+
+    tiles: one for a kernel of one launch, else one for every pass; parts: blocks that share a row; points: rows, or packs of
+    them; units: of a row; chunk: of a part
+    """
+
+    tiles: tuple[RowTile, ...]
+    parts: int
+    points: int
+    units: int
+    chunk: int
+
+    def grid(self, tile: RowTile, stores_along: bool) -> tuple[int, int, int]:
+        """Blocks of one launch."""
+        last = tile.stage is not None and tile is self.tiles[-1]
+        return (math.ceil(self.points / tile.across), 1 if last and not stores_along else self.parts, 1)
+
+
+def plan(canonical: Canonical, properties: DeviceProperties) -> RowPlan:
+    """The layout of a kernel with reductions on a device."""
+    levels = find_levels(canonical.structure)
+    inner = not _packs_are_rows(canonical)
+    width = _inner_width(canonical) if inner else _outer_width(canonical)
+    points = math.prod(canonical.extents) // (1 if inner else width)
+    units = canonical.reduce_extent * canonical.slab_extent // (width if inner else 1)
+    base = RowTile(
+        inner, width, 1, 1, 1, False, False, False, len(canonical.extents), canonical.slab_extent > 1,
+    )  # fmt: skip
+    make = _inner if inner else _outer
+    found = make(canonical, levels, base, points, units, properties)
+    return replace(found, tiles=tuple(_finished(canonical, tile, found) for tile in found.tiles))
+
+
+def _finished(canonical: Canonical, tile: RowTile, found: RowPlan) -> RowTile:
+    """The tile with the width of its indices, and whether all its threads have all their units."""
+    per_block = tile.lanes * tile.unroll
+    if tile.resident:
+        exact = found.units == per_block * found.parts
+    else:
+        exact = found.units % found.parts == 0 and found.chunk % per_block == 0 and found.units == found.chunk * found.parts
+    spans = [
+        reach(canonical.extents, strides)
+        + reach([canonical.reduce_extent], [canonical.reduce_strides[k]])
+        + reach([canonical.slab_extent], [canonical.slab_strides[k] if canonical.slab_strides else 0])
+        for k, strides in enumerate(canonical.strides)
+    ]
+    narrow = fits_int(found.points + tile.across, found.units + found.chunk + 2 * per_block, *spans)
+    return replace(tile, exact=exact, narrow=narrow)
+
+
+# ------------------------------------------------------------------------------------------------------------- packs
+
+
+def _packs_are_rows(canonical: Canonical) -> bool:
+    """Whether neighbours in memory are of different rows rather than of one."""
+    structure = canonical.structure
+    if math.prod(canonical.extents) == 1:
+        return False
+    weights = [0, 0]
+    for k in _moving(canonical):
+        size = structure.operand_dtypes[k].itemsize
+        size *= math.prod(extent for extent, stride in zip(canonical.extents, canonical.strides[k]) if stride)
+        weights[0] += size * (structure.along[k] == 1)
+        weights[1] += size * (structure.inner[k] == 1 and structure.along[k] != 1)
+    return weights[1] > weights[0]
+
+
+def _moving(canonical: Canonical) -> list[int]:
+    """Operands in memory that move along the row."""
+    structure = canonical.structure
+    memory = [k for k in range(structure.operand_count) if not structure.is_coordinate(k)]
+    return [k for k in memory if structure.along[k] or (structure.slabs and structure.slabs[k])]
+
+
+def _inner_width(canonical: Canonical) -> int:
+    structure = canonical.structure
+    packed = [k for k in _moving(canonical) if structure.along[k] == 1]
+    divides = [canonical.reduce_extent]
+    for k in packed:
+        divides += [abs(s) for s, extent in zip(canonical.strides[k], canonical.extents) if extent > 1]
+        divides += [abs(canonical.slab_strides[k])] if canonical.slab_strides else []
+    return _limited(canonical, pack_width([structure.operand_dtypes[k].itemsize for k in packed], divides))
+
+
+def _outer_width(canonical: Canonical) -> int:
+    structure = canonical.structure
+    packed = [k for k in range(structure.operand_count) if structure.inner[k] == 1 and not structure.is_coordinate(k)]
+    divides = [canonical.extents[-1]]
+    for k in packed:
+        divides += map(abs, canonical.strides[k][:-1])
+        divides.append(abs(canonical.reduce_strides[k]))
+        divides += [abs(canonical.slab_strides[k])] if canonical.slab_strides else []
+    return _limited(canonical, pack_width([structure.operand_dtypes[k].itemsize for k in packed], divides))
+
+
+def _limited(canonical: Canonical, width: int) -> int:
+    while width > 1 and width * body_cost(canonical.structure.body) > MOST_INSTRUCTIONS // 2:
+        width //= 2
+    return width
+
+
+# ------------------------------------------------------------------------------------------------- what a row weighs
+
+
+def _read_bytes(canonical: Canonical, width: int, classes: tuple[int, ...]) -> int:
+    """Bytes of a unit."""
+    structure = canonical.structure
+    read = [k for k in _moving(canonical) if k < structure.first_coordinate]
+    return sum(structure.inputs[k].itemsize * (width if classes[k] else 1) for k in read)
+
+
+def held_words(canonical: Canonical, levels: Levels, width: int, classes: tuple[int, ...], keep: bool) -> int:
+    """Registers that a unit takes at most, between passes that share it; `keep`: with its expensive values."""
+    structure = canonical.structure
+    kept = kept_values(structure, levels) if keep else ()
+    work = passes(structure, levels)
+    most, available = 1, set[int]()
+    for number in range(len(work)):
+        later = set[int]()
+        have = set(available)
+        for roots in work[number:]:
+            fresh = needed_for(structure, roots, have)
+            later |= fresh | (set(roots) & available)
+            later |= {a for p in fresh for a in structure.body[p].args} & available
+            have |= fresh & set(kept)
+        loads = {structure.body[p].index for p in later if structure.body[p].kind is Kind.LOAD and levels.varies[p]}
+        words = sum(-(-structure.inputs[k].itemsize * (width if classes[k] else 1) // 4) for k in loads)
+        words += sum(width * -(-structure.body[p].dtype.itemsize // 4) for p in later & available)
+        most = max(most, words)
+        available |= needed_for(structure, work[number], available) & set(kept)
+    return most
+
+
+def element_passes(canonical: Canonical, levels: Levels) -> int:
+    """How many passes read the elements."""
+    return sum(1 for roots in passes(canonical.structure, levels) if roots)
+
+
+def _power_of_two(value: int) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(value - 1, 0).bit_length()
+
+
+def _most_unrolled(canonical: Canonical, width: int) -> int:
+    return max(1, MOST_INSTRUCTIONS // (width * max(4, body_cost(canonical.structure.body))))
+
+
+def _residences(canonical: Canonical, levels: Levels, properties: DeviceProperties) -> list[tuple[int, bool]]:
+    """Ways to hold a row in registers, best first: blocks that share it, and whether expensive values are kept beside it."""
+    clusters = [1] if properties.capability < (9, 0) else [1, 2, 4, LARGEST_CLUSTER]
+    keeps = [True, False] if kept_values(canonical.structure, levels) else [True]
+    return [(cluster, keep) for cluster in clusters for keep in keeps]
+
+
+# -------------------------------------------------------------------------------------------------------------- inner
+
+
+def _inner(
+    canonical: Canonical, levels: Levels, base: RowTile, rows: int, units: int, properties: DeviceProperties
+) -> RowPlan:
+    along = canonical.structure.along
+    most = _most_unrolled(canonical, base.width)
+    if element_passes(canonical, levels) > 1:
+        for cluster, keep in _residences(canonical, levels, properties):
+            cap = min(most, max(1, HELD_WORDS // held_words(canonical, levels, base.width, along, keep)))
+            lanes = _lanes(math.ceil(units / cluster), cap)
+            if lanes <= LONGEST_BLOCK:
+                tile = replace(base, lanes=lanes, resident=True, cluster=cluster, keep=keep)
+                tile = _rows_of_block(tile, rows, properties)
+                tile = replace(tile, unroll=math.ceil(units / (lanes * cluster)))
+                return RowPlan((tile,), cluster, rows, units, tile.lanes * tile.unroll)
+    unroll = min(most, 8, max(1, IN_FLIGHT // max(1, _read_bytes(canonical, base.width, along))))
+    lanes = min(LONGEST_BLOCK, _lanes(units, unroll))
+    tile = _rows_of_block(replace(base, lanes=lanes, unroll=min(unroll, math.ceil(units / lanes))), rows, properties)
+    return _in_parts(canonical, levels, tile, rows, units, properties)
+
+
+def _lanes(units: int, cap: int) -> int:
+    """Threads of a row with at most `cap` units each: as many as there are units, up to a warp, before any takes two."""
+    if units <= WARP:
+        return _power_of_two(units)
+    return max(WARP, _power_of_two(math.ceil(units / cap)))
+
+
+def _rows_of_block(tile: RowTile, rows: int, properties: DeviceProperties) -> RowTile:
+    """Short rows share a block: all threads of a row are in one warp."""
+    if tile.lanes > WARP:
+        return replace(tile, across=1)
+    block = BLOCK if rows * tile.lanes >= BLOCK * properties.multiprocessors else 128
+    return replace(tile, across=block // tile.lanes)
+
+
+# -------------------------------------------------------------------------------------------------------------- outer
+
+
+def _outer(
+    canonical: Canonical, levels: Levels, base: RowTile, columns: int, units: int, properties: DeviceProperties
+) -> RowPlan:
+    structure = canonical.structure
+    most = _most_unrolled(canonical, base.width)
+    narrowest = min((structure.operand_dtypes[k].itemsize for k in _moving(canonical)), default=4)
+    if element_passes(canonical, levels) > 1:
+        least = min(_power_of_two(columns), max(1, _COLUMNS_BYTES // (base.width * narrowest)))
+        for cluster, keep in _residences(canonical, levels, properties):
+            cap = min(most, max(1, HELD_WORDS // held_words(canonical, levels, base.width, structure.inner, keep)))
+            per_block = math.ceil(units / cluster)
+            lanes = max(_power_of_two(math.ceil(per_block / cap)), max(1, WARP // least))
+            if lanes * least > LONGEST_BLOCK:
+                continue
+            across = least
+            while across < WARP and lanes * across < BLOCK and across < columns:
+                across *= 2
+            if lanes * across < WARP:
+                lanes = WARP // across
+            tile = replace(base, lanes=lanes, across=across, resident=True, cluster=cluster, keep=keep)
+            tile = replace(tile, unroll=math.ceil(per_block / lanes))
+            if _shared_bytes(canonical, levels, tile) <= STATIC_SHARED:
+                return RowPlan((tile,), cluster, columns, units, tile.lanes * tile.unroll)
+    read = max(1, _read_bytes(canonical, base.width, structure.inner))
+    unroll = min(most, 8, max(1, 2 * IN_FLIGHT // read), _power_of_two(units))
+    across = min(WARP, _power_of_two(columns))
+    lanes = max(WARP // across, min(BLOCK // across, _power_of_two(math.ceil(units / unroll))))
+    tile = replace(base, lanes=lanes, across=across, unroll=unroll)
+    while _shared_bytes(canonical, levels, tile) > STATIC_SHARED and tile.lanes > WARP // across:
+        tile = replace(tile, lanes=tile.lanes // 2)
+    return _in_parts(canonical, levels, tile, columns, units, properties)
+
+
+def _reduces(levels: Levels) -> Iterable[int]:
+    return [p for level in levels.reduces for p in level]
+
+
+def _shared_bytes(canonical: Canonical, levels: Levels, tile: RowTile) -> int:
+    """Shared memory of an outer block's states."""
+    total = 0
+    groups = tile.lanes // tile.lanes_of_warp
+    for p in _reduces(levels):
+        instr = canonical.structure.body[p]
+        size = state_dtype(canonical.structure, instr).itemsize + (8 if instr.reduction in PLACES else 0)
+        total += size * tile.width * tile.across * ((groups if groups > 1 else 0) + (tile.cluster > 1))
+    return total
+
+
+# -------------------------------------------------------------------------------------------------------------- parts
+
+
+def _in_parts(
+    canonical: Canonical, levels: Levels, tile: RowTile, points: int, units: int, properties: DeviceProperties
+) -> RowPlan:
+    """Blocks that share rows where there are few; one launch if a block has a row for itself."""
+    per_loop = tile.lanes * tile.unroll
+    blocks = math.ceil(points / tile.across)
+    wanted = 4 * properties.multiprocessors
+    parts = wanted // blocks if blocks < properties.multiprocessors else 1
+    parts = max(min(parts, units // per_loop), math.ceil(units / (tile.lanes * LONGEST_CHAIN)), 1)
+    if parts == 1:
+        return RowPlan((tile,), 1, points, units, units)
+    chunk = math.ceil(math.ceil(units / parts) / per_loop) * per_loop
+    parts = math.ceil(units / chunk)
+    if parts == 1:
+        return RowPlan((tile,), 1, points, units, units)
+    stages = [number for number, reduces in enumerate(levels.reduces) if reduces]
+    tiles = [replace(tile, stage=stage) for stage in stages] + [replace(tile, stage=levels.count)]
+    return RowPlan(tuple(tiles), parts, points, units, chunk)
+
+
+def scratch(canonical: Canonical, found: RowPlan) -> list[int]:
+    """Bytes of the scratch buffers of a kernel in parts: one for the states of every REDUCE, another for its places."""
+    if found.tiles[0].stage is None:
+        return []
+    structure = canonical.structure
+    rows = math.prod(canonical.extents)
+    sizes = []
+    for p in _reduces(find_levels(structure)):
+        instr = structure.body[p]
+        sizes.append(rows * found.parts * state_dtype(structure, instr).itemsize)
+        if instr.reduction in PLACES:
+            sizes.append(rows * found.parts * 8)
+    return sizes
+
+
+def sizes(canonical: Canonical, found: RowPlan, tile: RowTile) -> tuple[str, Constant]:
+    """The struct `Sizes`: its declaration and words."""
+    extents, width = list(canonical.extents), tile.width
+    steps: list[int] = []
+    for strides in canonical.strides:
+        steps += strides if tile.inner else [*strides[:-1], strides[-1] * width]
+    if not tile.inner:
+        extents[-1] //= width
+    along = [stride * (width if tile.inner else 1) for stride in canonical.reduce_strides]
+    within = canonical.reduce_strides if tile.inner else [strides[-1] for strides in canonical.strides]
+    values: dict[str, int | float | list[int] | tuple[int, ...]] = {
+        "points": found.points, "units": found.units, "chunk": found.chunk, "parts": found.parts,
+        "divisors": division_words(extents, tile.narrow), "extents": extents, "inner": within, "along": along,
+    }  # fmt: skip
+    if tile.slabs:
+        slab_units = found.units // canonical.slab_extent
+        values |= {
+            "slab_units": slab_units,
+            "slab_divisor": division_words([slab_units], tile.narrow)[0],
+            "from_slab": canonical.slab_strides,
+        }
+    values["steps"] = steps
+    text, words = sizes_struct(values)
+    return text.replace(f"steps[{len(steps)}]", f"steps[{len(canonical.strides)}][{tile.rank}]"), words
+

@@ -1,0 +1,650 @@
+"""The text of kernels with reductions: threads read a row once into registers, or again in every pass.
+
+    inner   packs lie along the reduce axis: `lanes` threads share a row, `across` rows share a block
+    outer   packs lie along the innermost kept axis: a thread has `width` rows (columns of memory), `across` threads stand
+            side by side, `lanes` of them share the reduce axis
+
+A *unit* is what a thread takes at once: a pack along the reduce axis (inner), or one step along it (outer). Lane l takes the
+units l, l + lanes, ...; its states are one for each element of a pack; states are joined over the pack, over lanes (shuffles
+and shared memory) and over parts in fixed trees, so results depend on the shape alone.
+
+A row in `parts` is shared by as many blocks. In one launch they are a cluster and read each other's shared memory; else there
+is a launch for every pass, which leaves its states in scratch and first joins those of the passes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tensorsmith.kernels.canonical import Structure
+from tensorsmith.kernels.levels import Levels, find_levels
+from tensorsmith.kernels.spec import Instr, Kind
+from tensorsmith.targets.cuda.body import (
+    KEPT_COST,
+    PLACES,
+    Scope,
+    combined,
+    expression,
+    identity,
+    instruction_cost,
+    loaded,
+    memory_type,
+    needed_for,
+    parameters,
+    random_blocks,
+    state_dtype,
+    uniform_scope,
+)  # fmt: skip
+from tensorsmith.targets.cuda.device_functions import with_dependencies
+from tensorsmith.targets.cuda.index_plan import coordinate_lines
+from tensorsmith.targets.cuda.memory_functions import MEMORY_FUNCTIONS
+from tensorsmith.targets.cuda.packs import aligned_test, narrow_line, narrowed
+from tensorsmith.targets.cuda.scalars import c_type, cast_expression
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """How a kernel with reductions is laid out.
+
+    unroll: units of a thread, all of its row if resident; exact: whether every thread has all of its units
+    stage: the pass of this launch where each is a launch of its own; `levels.count` for the one that stores results
+    cluster: blocks that share a row in one launch; keep: whether a resident row has its expensive values beside it
+    """
+
+    inner: bool
+    width: int
+    lanes: int
+    across: int
+    unroll: int
+    resident: bool
+    exact: bool
+    narrow: bool
+    rank: int
+    slabs: bool
+    stage: int | None = None
+    cluster: int = 1
+    keep: bool = True
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.lanes * self.across
+
+    @property
+    def lanes_of_warp(self) -> int:
+        """Lanes of one pack of rows that are in one warp, in an outer kernel."""
+        return max(1, min(self.lanes, WARP // self.across))
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Geometry of a block."""
+        return (self.lanes, self.across, 1) if self.inner else (self.across, self.lanes, 1)
+
+
+def kept_values(structure: Structure, levels: Levels) -> tuple[int, ...]:
+    """Expensive values of elements that more than one pass needs."""
+    available, used = set[int](), set[int]()
+    for roots in passes(structure, levels):
+        fresh = needed_for(structure, roots, available)
+        used |= {a for p in fresh if structure.body[p].kind is not Kind.REDUCE for a in structure.body[p].args} & available
+        used |= set(roots) & available
+        costly = {p for p in fresh if levels.varies[p] and instruction_cost(structure.body, structure.body[p]) >= KEPT_COST}
+        available |= costly
+    return tuple(sorted(used))
+
+
+def passes(structure: Structure, levels: Levels) -> list[list[int]]:
+    """What every pass over the elements computes: arguments of its REDUCEs; at last what is stored along the row."""
+    found = [[structure.body[p].args[0] for p in reduces] for reduces in levels.reduces]
+    return [*found, list(structure.values_along)]
+
+
+class RowText:
+    """The text of one kernel."""
+
+    def __init__(self, structure: Structure, tile: RowTile, name: str, sizes_text: str) -> None:
+        self.structure, self.tile, self.name, self.sizes_text = structure, tile, name, sizes_text
+        self.body = structure.body
+        self.levels = find_levels(structure)
+        self.kept = kept_values(structure, self.levels) if tile.resident and tile.keep else ()
+        self.classes = structure.along if tile.inner else structure.inner
+        self.moves = [
+            along != 0 or bool(structure.slabs and structure.slabs[k]) for k, along in enumerate(structure.along)
+        ]  # fmt: skip
+        self.types = [memory_type(d) for d in structure.operand_dtypes]
+        self.inputs = range(len(structure.inputs))
+        self.outputs = range(structure.first_output, structure.operand_count)
+        self.names = {k: f"in{k}" for k in self.inputs}
+        self.names |= {k: f"out{k - structure.first_output}" for k in self.outputs}
+        self.read = [k for k in self.inputs if self.moves[k]]
+        self.lines: list[str] = []
+        self.uniform = uniform_scope(structure)
+        self.row_known: dict[int, str] = dict(self.uniform.known)
+        self.stored: set[int] = set()  # kept values computed by a pass before
+        self.reduces = [p for level in self.levels.reduces for p in level]
+
+    # ---------------------------------------------------------------------------------------------------- the frame
+
+    def source(self) -> str:
+        """The whole text."""
+        self._head()
+        last = self.levels.count if self.tile.stage is None else self.tile.stage
+        for level in range(last):
+            if self.tile.stage is None:
+                self._reduce(self.levels.reduces[level])
+            else:
+                self._joined_parts(self.levels.reduces[level])
+        if last < self.levels.count:
+            self._reduce(self.levels.reduces[last])
+        else:
+            self._store_along()
+            self._store_rows()
+        if self.tile.cluster > 1:
+            self._line("cluster_barrier();  // others may still read what this block has in shared memory")
+        kernel = "\n".join([self._signature(), *self.lines, "}"])
+        index = f"typedef {'int' if self.tile.narrow else 'long long'} Index;"
+        functions = with_dependencies(kernel, MEMORY_FUNCTIONS)
+        return "\n\n".join(part for part in (functions, index, self.sizes_text, kernel) if part) + "\n"
+
+    def _line(self, text: str) -> None:
+        self.lines.append("    " + text)
+
+    def _signature(self) -> str:
+        arguments = parameters(self.structure)
+        if self.tile.stage is not None:
+            for p in self.reduces:
+                arguments.append(f"{memory_type(state_dtype(self.structure, self.body[p]))}* part{p}")
+                if self.body[p].reduction in PLACES:
+                    arguments.append(f"long long* place{p}")
+        arguments += ["long long* error", "const Sizes sizes"]
+        bounds = f"__launch_bounds__({self.tile.threads})"
+        return f'extern "C" __global__ void {bounds} {self.name}({", ".join(arguments)}) {{'
+
+    def _head(self) -> None:
+        tile = self.tile
+        self.lines += self.uniform.lines
+        row, lane = ("y", "x") if tile.inner else ("x", "y")
+        self._line(f"const int lane = threadIdx.{lane};")
+        self._line(f"const Index number = blockIdx.x * (Index){tile.across} + threadIdx.{row};")
+        self._line("const bool live = number < (Index)sizes.points;")
+        self._line("const Index i = live ? number : (Index)sizes.points - 1;  // threads beyond the last row repeat it")
+        if tile.stage is None and tile.cluster == 1:
+            self._line("const Index begin = lane, end = (Index)sizes.units;")
+        else:
+            self._line("const Index from = blockIdx.y * (Index)sizes.chunk;")
+            self._line("const Index begin = from + lane;")
+            self._line("const Index next = from + (Index)sizes.chunk;")
+            self._line("const Index end = next < (Index)sizes.units ? next : (Index)sizes.units;")
+        self._line(f"Index {', '.join(f'o{k}' for k in range(self.structure.operand_count))};")
+        self._line("{")
+        for line in coordinate_lines("i", tile.rank, range(self.structure.operand_count), [2] * len(self.moves), "o{k}"):
+            self._line("    " + line)
+        self._line("}")
+        packed = {self.names[k]: self.structure.operand_dtypes[k] for k in self._packed()}
+        self.aligned = aligned_test(packed, tile.width)
+        if self.aligned != "true":
+            self._line(f"const bool aligned = {self.aligned};")
+        if tile.resident:
+            self._declare_packs("")
+            self._loads("begin", "")
+        if not tile.inner:
+            self._row_packs()
+        for p in self.kept:
+            self._line(f"{c_type(self.body[p].dtype)} k{p}[{tile.unroll}][{tile.width}];")
+
+    def _packed(self) -> list[int]:
+        """Operands in memory that are read or written by packs."""
+        found = [k for k in self.read if self.classes[k] == 1]
+        rows = self.structure.rows
+        for output, k in enumerate(self.outputs):
+            if self.classes[k] == 1 and (not rows[output] or not self.tile.inner):
+                found.append(k)
+        if not self.tile.inner:
+            found += [k for k in self.inputs if not self.moves[k] and self.classes[k] == 1]
+        return found
+
+    # ------------------------------------------------------------------------------------------------------- memory
+
+    def _pack_type(self, k: int) -> str:
+        return f"Pack<{self.types[k]}, {self.tile.width if self.classes[k] else 1}>"
+
+    def _declare_packs(self, indent: str) -> None:
+        for k in self.read:
+            self._line(f"{indent}{self._pack_type(k)} x{k}[{self.tile.unroll}];")
+
+    def _row_packs(self) -> None:
+        """What an outer kernel reads once for its rows."""
+        for k in self.inputs:
+            if not self.moves[k]:
+                self._line(f"{self._pack_type(k)} w{k};")
+                fast, slow = (self._load(k, f"w{k}", f"in{k} + o{k}", way) for way in (True, False))
+                for line in self._either(fast, slow):
+                    self._line(line)
+
+    def _either(self, fast: str, slow: str) -> list[str]:
+        if self.aligned == "true" or fast == slow:
+            return [fast]
+        return [f"if (aligned) {fast}", f"else {slow}"]
+
+    def _load(self, k: int, pack: str, address: str, fast: bool) -> str:
+        if self.classes[k] == 0:
+            return f"{pack}.at[0] = *({address});"
+        if self.classes[k] == 1 and fast:
+            return f"load_pack({pack}, {address});"
+        step = "(Index)1" if self.classes[k] == 1 else f"(Index)sizes.inner[{k}]"
+        return f"load_elements({pack}, {address}, {step}, {self.tile.width});"
+
+    def _unit_lines(self, base: str) -> list[str]:
+        """The number of a thread's unit n and what it needs to find elements."""
+        lines = [f"const Index q = {base} + n * {self.tile.lanes};"]
+        if self.tile.slabs:
+            lines.append("const Index slab = divide(q, sizes.slab_divisor), step = q - slab * (Index)sizes.slab_units;")
+        return lines
+
+    def _place(self, k: int) -> str:
+        """An operand's offset at unit q."""
+        offset = f"o{k}"
+        if self.structure.along[k]:
+            offset += f" + {'step' if self.tile.slabs else 'q'} * (Index)sizes.along[{k}]"
+        if self.tile.slabs and self.structure.slabs[k]:
+            offset += f" + slab * (Index)sizes.from_slab[{k}]"
+        return offset
+
+    def _loads(self, base: str, indent: str) -> None:
+        """Ask for all units of a thread, in one run of accesses."""
+        if not self.read:
+            return
+        ways = [True] if self.aligned == "true" else [True, False]
+        for way in ways:
+            if len(ways) == 2:
+                self._line(indent + ("if (aligned) {" if way else "} else {"))
+            self._line(f"{indent}#pragma unroll")
+            self._line(f"{indent}for (int n = 0; n < {self.tile.unroll}; n++) {{")
+            for line in self._unit_lines(base):
+                self._line(f"{indent}    {line}")
+            for k in self.read:
+                load = self._load(k, f"x{k}[n]", f"in{k} + {self._place(k)}", way)
+                if not self.tile.exact:
+                    self._line(f"{indent}    x{k}[n] = {{}};")
+                    load = f"if (q < end) {load}"
+                self._line(f"{indent}    {load}")
+            self._line(f"{indent}}}")
+        if len(ways) == 2:
+            self._line(indent + "}")
+
+    # ------------------------------------------------------------------------------------------------ values of rows
+
+    def _row_leaf(self, position: int, instr: Instr) -> str:
+        if instr.kind is Kind.LOAD:
+            k = instr.index
+            if self.tile.inner:
+                return loaded(self.structure.inputs[k], f"in{k}[o{k}]")
+            return loaded(self.structure.inputs[k], f"w{k}.at[{'e' if self.classes[k] else 0}]")
+        k = instr.index + self.structure.first_coordinate
+        return f"o{k}" if self.tile.inner else f"o{k}" + ("", " + e", f" + e * (Index)sizes.inner[{k}]")[self.classes[k]]
+
+    def _row_values(self, roots: Iterable[int]) -> None:
+        """Compute what `roots` need of values that are constant along the row."""
+        for p in sorted(needed_for(self.structure, roots, self.row_known)):
+            if self.levels.varies[p] or p in self.row_known or self.body[p].kind is Kind.REDUCE:
+                continue
+            instr = self.body[p]
+            args = [self.row_known[a] for a in instr.args]
+            if instr.kind in (Kind.LOAD, Kind.INDEX):
+                value = self._row_leaf(p, instr)
+            elif instr.kind is Kind.RANDOM:
+                value = f"philox({args[0]}, {args[1]})"
+            else:
+                value = expression(self.structure, instr, args)
+            kind = c_type(instr.dtype)
+            if self.tile.inner:
+                self._line(f"const {kind} v{p} = {value};")
+                self.row_known[p] = f"v{p}"
+            else:
+                self._line(f"{kind} v{p}[{self.tile.width}];")
+                self._line("#pragma unroll")
+                self._line(f"for (int e = 0; e < {self.tile.width}; e++) v{p}[e] = {value};")
+                self.row_known[p] = f"v{p}[e]"
+
+    # ----------------------------------------------------------------------------------------------------- elements
+
+    def _element_leaf(self, position: int, instr: Instr) -> str:
+        if instr.kind is Kind.LOAD:
+            k = instr.index
+            return loaded(self.structure.inputs[k], f"x{k}[n].at[{'e' if self.classes[k] else 0}]")
+        k = instr.index + self.structure.first_coordinate
+        return self._place(k) + ("", " + e", f" + e * (Index)sizes.inner[{k}]")[self.classes[k]]
+
+    def _element_scope(self, indent: str) -> Scope:
+        known = dict(self.row_known)
+        known |= {p: f"k{p}[n][e]" for p in self.stored}
+        return Scope(self.structure, indent, self._element_leaf, known)
+
+    def _pass(self, roots: Sequence[int], inside: Scope, before: Sequence[str] = (), after: Sequence[str] = ()) -> None:
+        """The loop over a thread's units around the lines of `inside`, which compute `roots` of one element.
+
+        before, after: lines around the loop over a pack's elements
+        """
+        tile, indent = self.tile, ""
+        if not tile.resident:
+            indent = "    "
+            self._line(f"for (Index base = begin; base < end; base += {tile.lanes * tile.unroll}) {{")
+            self._declare_packs(indent)
+            self._loads("base", indent)
+        self._line(f"{indent}#pragma unroll")
+        self._line(f"{indent}for (int n = 0; n < {tile.unroll}; n++) {{")
+        for line in self._unit_lines("base" if not tile.resident else "begin"):
+            self._line(f"{indent}    {line}")
+        if not tile.exact:
+            self._line(f"{indent}    if (q >= end) continue;")
+        needed = needed_for(self.structure, roots, inside.known)
+        for line in [*random_blocks(self.body, [p for p in needed if self.levels.varies[p]]), *before]:
+            self._line(f"{indent}    {line}")
+        self._line(f"{indent}    #pragma unroll")
+        self._line(f"{indent}    for (int e = 0; e < {tile.width}; e++) {{")
+        self.lines += [f"    {indent}{line}" for line in inside.lines]
+        for p in self.kept:
+            if p in inside.known and p not in self.stored:
+                self._line(f"{indent}        k{p}[n][e] = {inside.known[p]};")
+        self._line(f"{indent}    }}")
+        for line in after:
+            self._line(f"{indent}    {line}")
+        self._line(f"{indent}}}")
+        if not tile.resident:
+            self._line("}")
+        self.stored |= {p for p in self.kept if p in inside.known}
+        if tile.resident and not tile.keep:
+            self._line("#pragma unroll")
+            packs = " ".join(f"forget(x{k}[n]);" for k in self.read)
+            self._line(f"for (int n = 0; n < {tile.unroll}; n++) {{ {packs} }}")
+
+    def _reduce(self, positions: Sequence[int]) -> None:
+        """One pass for several REDUCEs, and their states joined; where passes are launches, left in scratch."""
+        if not positions:
+            return
+        tile = self.tile
+        roots = [self.body[p].args[0] for p in positions]
+        self._row_values(roots)
+        for p in positions:
+            self._start_states(p, tile.width)
+        inside = self._element_scope("        ")
+        for p in positions:
+            value = inside.value(self.body[p].args[0])
+            place = f"(long long)q * {tile.width} + e" if tile.inner else "(long long)q"
+            more = (self._as_state(p, value), place)
+            inside.line(combined(self.structure, self.body[p], (f"s{p}[e]", f"at{p}[e]"), more))
+        self._pass(roots, inside)
+        for p in positions:
+            self._across_pack(p)
+        self._across_lanes(positions)
+        if tile.cluster > 1:
+            self._across_cluster(positions)
+        if tile.stage is not None:
+            self._leave_parts(positions)
+            return
+        for p in positions:
+            self._result(p)
+
+    def _as_state(self, p: int, value: str) -> str:
+        source, target = self.body[self.body[p].args[0]].dtype, state_dtype(self.structure, self.body[p])
+        if source is target:
+            return value
+        return cast_expression(source, target, value)
+
+    def _start_states(self, p: int, width: int) -> None:
+        kind = c_type(state_dtype(self.structure, self.body[p]))
+        self._line(f"{kind} s{p}[{width}];" + (f" long long at{p}[{width}];" if self.body[p].reduction in PLACES else ""))
+        start = f"s{p}[e] = {identity(self.structure, self.body[p])};"
+        start += f" at{p}[e] = -1;" if self.body[p].reduction in PLACES else ""
+        self._line("#pragma unroll")
+        self._line(f"for (int e = 0; e < {width}; e++) {{ {start} }}")
+
+    @property
+    def states(self) -> int:
+        """Elements of a thread's joined states: one, or one for every row of a pack."""
+        return 1 if self.tile.inner else self.tile.width
+
+    def _join(self, p: int, state: str, more: str) -> str:
+        """A statement: what stands at index `more` (of s and at) is taken into index `state`."""
+        into, taken = ((f"s{p}[{index}]", f"at{p}[{index}]") for index in (state, more))
+        return combined(self.structure, self.body[p], into, taken)
+
+    def _across_pack(self, p: int) -> None:
+        if self.tile.inner and self.tile.width > 1:
+            self._line("#pragma unroll")
+            self._line(f"for (int half = {self.tile.width // 2}; half > 0; half >>= 1) {{")
+            self._line("    #pragma unroll")
+            self._line(f"    for (int e = 0; e < half; e++) {self._join(p, 'e', 'e + half')}")
+            self._line("}")
+
+    def _across_lanes(self, positions: Sequence[int]) -> None:
+        if self.tile.inner:
+            for p in positions:
+                self._shuffled(p, min(self.tile.lanes, WARP))
+            if self.tile.lanes > WARP:
+                self._across_warps(positions)
+        elif self.tile.lanes > 1:
+            self._across_columns(positions)
+
+    def _shuffled(self, p: int, threads: int, first: int = 1, states: int = 1) -> None:
+        """A tree over `threads` neighbouring threads, those `first` apart, for every state; all get the result."""
+        if threads == first:
+            return
+        kind = c_type(state_dtype(self.structure, self.body[p]))
+        self._line("#pragma unroll")
+        self._line(f"for (int distance = {threads // 2}; distance >= {first}; distance >>= 1) {{")
+        self._line("    #pragma unroll")
+        self._line(f"    for (int e = 0; e < {states}; e++) {{")
+        self._line(f"        const {kind} other = shuffle<{kind}>(s{p}[e], distance);")
+        if self.body[p].reduction in PLACES:
+            self._line(f"        const long long place = shuffle<long long>(at{p}[e], distance);")
+        self._line(f"        {combined(self.structure, self.body[p], (f's{p}[e]', f'at{p}[e]'), ('other', 'place'))}")
+        self._line("    }")
+        self._line("}")
+
+    def _shared(self, p: int, size: str) -> None:
+        kind = memory_type(state_dtype(self.structure, self.body[p]))
+        self._line(f"__shared__ {kind} shared{p}[{size}];")
+        if self.body[p].reduction in PLACES:
+            self._line(f"__shared__ long long shared_at{p}[{size}];")
+
+    def _to_shared(self, p: int, index: str, e: str) -> str:
+        text = f"shared{p}[{index}] = s{p}[{e}];"
+        return text + (f" shared_at{p}[{index}] = at{p}[{e}];" if self.body[p].reduction in PLACES else "")
+
+    def _from_shared(self, p: int, index: str, e: str) -> str:
+        text = f"s{p}[{e}] = {self._value_of(p, f'shared{p}[{index}]')};"
+        return text + (f" at{p}[{e}] = shared_at{p}[{index}];" if self.body[p].reduction in PLACES else "")
+
+    def _value_of(self, p: int, element: str) -> str:
+        return loaded(state_dtype(self.structure, self.body[p]), element)
+
+    def _across_warps(self, positions: Sequence[int]) -> None:
+        """The warps of a block that share a row: each joins the results of all by a tree of its own."""
+        warps = self.tile.lanes // WARP
+        for p in positions:
+            self._shared(p, str(warps))
+            self._line(f"if (lane % {WARP} == 0) {{ {self._to_shared(p, f'lane / {WARP}', '0')} }}")
+        self._line("__syncthreads();")
+        for p in positions:
+            self._line(self._from_shared(p, f"lane % {warps}", "0"))
+            self._shuffled(p, warps)
+
+    def _across_columns(self, positions: Sequence[int]) -> None:
+        """The lanes of an outer kernel: those of a warp by shuffles, then halves of what is left through shared memory."""
+        tile = self.tile
+        together = tile.lanes_of_warp
+        if together > 1:
+            for p in positions:
+                self._shuffled(p, tile.across * together, tile.across, tile.width)
+        groups = tile.lanes // together
+        if groups == 1:
+            return
+        size = tile.width * groups * tile.across
+        for p in positions:
+            self._shared(p, f"{size}")
+        every = f"for (int e = 0; e < {tile.width}; e++)"
+        mine = f"e * {groups * tile.across} + group * {tile.across} + threadIdx.x"
+        self._line(f"if (lane % {together} == 0) {{" if together > 1 else "{")
+        self._line(f"    const int group = lane / {together};")
+        for p in positions:
+            self._line("    #pragma unroll")
+            self._line(f"    {every} {{ {self._to_shared(p, mine, 'e')} }}")
+        self._line("}")
+        self._line("__syncthreads();")
+        self._line(f"for (int half = {groups // 2}; half > 0; half >>= 1) {{")
+        self._line(f"    if (lane % {together} == 0 && lane / {together} < half) {{")
+        self._line(f"        const int group = lane / {together};")
+        for p in positions:
+            there = f"{mine} + half * {tile.across}"
+            more = (self._value_of(p, f"shared{p}[{there}]"), f"shared_at{p}[{there}]")
+            join = combined(self.structure, self.body[p], (f"s{p}[e]", f"at{p}[e]"), more)
+            self._line("        #pragma unroll")
+            self._line(f"        {every} {{ {join} {self._to_shared(p, mine, 'e')} }}")
+        self._line("    }")
+        self._line("    __syncthreads();")
+        self._line("}")
+        for p in positions:
+            self._line("#pragma unroll")
+            self._line(f"{every} {{ {self._from_shared(p, f'e * {groups * tile.across} + threadIdx.x', 'e')} }}")
+
+    # -------------------------------------------------------------------------------------------------------- parts
+
+    def _across_cluster(self, positions: Sequence[int]) -> None:
+        """The blocks of a cluster: each reads the states of all, in order."""
+        tile = self.tile
+        for p in positions:
+            kind = memory_type(state_dtype(self.structure, self.body[p]))
+            size = self.states * tile.across
+            self._line(f"__shared__ {kind} cluster{p}[{size}];")
+            if self.body[p].reduction in PLACES:
+                self._line(f"__shared__ long long cluster_at{p}[{size}];")
+            self._line("if (lane == 0) {")
+            for e in range(self.states):
+                index = f"{e * tile.across} + threadIdx.{'y' if tile.inner else 'x'}"
+                self._line(f"    cluster{p}[{index}] = s{p}[{e}];")
+                if self.body[p].reduction in PLACES:
+                    self._line(f"    cluster_at{p}[{index}] = at{p}[{e}];")
+            self._line("}")
+        self._line("cluster_barrier();")
+        for p in positions:
+            kind = memory_type(state_dtype(self.structure, self.body[p]))
+            self._line("#pragma unroll")
+            self._line(f"for (int e = 0; e < {self.states}; e++) {{")
+            self._line(f"    const int index = e * {tile.across} + threadIdx.{'y' if tile.inner else 'x'};")
+            self._line(f"    {kind} others[{tile.cluster}];")
+            places = self.body[p].reduction in PLACES
+            if places:
+                self._line(f"    long long places[{tile.cluster}];")
+            self._line("    #pragma unroll")
+            read = f"others[b] = load_from_block(&cluster{p}[index], b);"
+            read += f" places[b] = load_from_block(&cluster_at{p}[index], b);" if places else ""
+            self._line(f"    for (int b = 0; b < {tile.cluster}; b++) {{ {read} }}")
+            self._line(f"    s{p}[e] = {self._value_of(p, 'others[0]')};" + (f" at{p}[e] = places[0];" if places else ""))
+            self._line("    #pragma unroll")
+            more = (self._value_of(p, "others[b]"), "places[b]")
+            join = combined(self.structure, self.body[p], (f"s{p}[e]", f"at{p}[e]"), more)
+            self._line(f"    for (int b = 1; b < {tile.cluster}; b++) {{ {join} }}")
+            self._line("}")
+
+    def _part_index(self, part: str, e: str) -> str:
+        """Where the state of one part of a row is in scratch."""
+        if self.tile.inner:
+            return f"(long long)i * sizes.parts + {part}"
+        return f"({part} * sizes.points + i) * {self.tile.width} + {e}"
+
+    def _leave_parts(self, positions: Sequence[int]) -> None:
+        self._line("if (live && lane == 0) {")
+        for p in positions:
+            self._line("    #pragma unroll")
+            self._line(f"    for (int e = 0; e < {self.states}; e++) {{")
+            self._line(f"        const long long index = {self._part_index('(long long)blockIdx.y', 'e')};")
+            self._line(f"        part{p}[index] = s{p}[e];")
+            if self.body[p].reduction in PLACES:
+                self._line(f"        place{p}[index] = at{p}[e];")
+            self._line("    }")
+        self._line("}")
+
+    def _joined_parts(self, positions: Sequence[int]) -> None:
+        """Join what the parts of a row left in scratch: every block anew, in the same order."""
+        if not positions:
+            return
+        for p in positions:
+            self._start_states(p, self.states)
+        self._line(f"for (long long part = lane; part < sizes.parts; part += {self.tile.lanes}) {{")
+        for p in positions:
+            more = (self._value_of(p, f"part{p}[index]"), f"place{p}[index]")
+            join = combined(self.structure, self.body[p], (f"s{p}[e]", f"at{p}[e]"), more)
+            self._line("    #pragma unroll")
+            self._line(f"    for (int e = 0; e < {self.states}; e++) {{")
+            self._line(f"        const long long index = {self._part_index('part', 'e')};")
+            self._line(f"        {join}")
+            self._line("    }")
+        self._line("}")
+        self._across_lanes(positions)
+        for p in positions:
+            self._result(p)
+
+    def _result(self, p: int) -> None:
+        """The joined state as the REDUCE's value."""
+        instr = self.body[p]
+        kind = c_type(instr.dtype)
+        state = f"at{p}" if instr.reduction in PLACES else f"s{p}"
+        index = "0" if self.tile.inner else "e"
+        self.row_known[p] = f"{state}[{index}]"
+        if instr.reduction in PLACES and kind != "long long":
+            self.row_known[p] = f"({kind}){state}[{index}]"
+
+    # ------------------------------------------------------------------------------------------------------- stores
+
+    def _store(self, k: int, pack: str, address: str, fast: bool) -> str:
+        if self.classes[k] == 1 and fast:
+            return f"store_pack({pack}, {address});"
+        step = "(Index)1" if self.classes[k] == 1 else f"(Index)sizes.inner[{k}]"
+        return f"store_elements({pack}, {address}, {step}, {self.tile.width});"
+
+    def _store_along(self) -> None:
+        structure, width = self.structure, self.tile.width
+        chosen = [(k, v) for k, v, row in zip(self.outputs, structure.values, structure.rows) if not row]
+        if not chosen:
+            return
+        halves = {k: narrowed(structure, value) for k, value in chosen}
+        roots = [value if (half := halves[k]) is None else half for k, value in chosen]
+        self._row_values(roots)
+        inside = self._element_scope("        ")
+        before, after = [], []
+        for (k, _), root in zip(chosen, roots):
+            half = halves[k] is not None
+            before.append(f"Pack<{self.types[k]}, {width}> y{k};" + (f" float f{k}[{width}];" if half else ""))
+            inside.line(f"{f'f{k}[e]' if half else f'y{k}.at[e]'} = {inside.value(root)};")
+            if half:
+                after.append(narrow_line(structure.operand_dtypes[k], f"y{k}", f"f{k}"))
+        if not self.tile.inner or self.tile.across > 1:
+            after.append("if (!live) continue;")
+        for k, _ in chosen:
+            address = f"{self.names[k]} + {self._place(k)}"
+            after += self._either(self._store(k, f"y{k}", address, True), self._store(k, f"y{k}", address, False))
+        self._pass(roots, inside, before, after)
+
+    def _store_rows(self) -> None:
+        structure = self.structure
+        chosen = [(k, v) for k, v, row in zip(self.outputs, structure.values, structure.rows) if row]
+        if not chosen:
+            return
+        self._row_values([value for _, value in chosen])
+        first = "live && lane == 0" + (" && blockIdx.y == 0" if self.tile.stage is not None or self.tile.cluster > 1 else "")
+        self._line(f"if ({first}) {{")
+        for k, value in chosen:
+            if self.tile.inner:
+                self._line(f"    {self.names[k]}[o{k}] = {self.row_known[value]};")
+                continue
+            self._line(f"    Pack<{self.types[k]}, {self.tile.width}> y{k};")
+            self._line("    #pragma unroll")
+            self._line(f"    for (int e = 0; e < {self.tile.width}; e++) y{k}.at[e] = {self.row_known[value]};")
+            address = f"{self.names[k]} + o{k}"
+            for line in self._either(self._store(k, f"y{k}", address, True), self._store(k, f"y{k}", address, False)):
+                self._line("    " + line)
+        self._line("}")
