@@ -195,7 +195,7 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
     status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(aligned),
         int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{tensor_map.dtype}")),
-        rank, ctypes.c_void_p(address + tensor_map.offset),
+        rank, ctypes.c_void_p((address + tensor_map.offset) & (-16 if tensor_map.tested else -1)),
         (ctypes.c_uint64 * rank)(*tensor_map.shape), (ctypes.c_uint64 * rank)(*tensor_map.strides),
         (ctypes.c_uint32 * rank)(*tensor_map.box), (ctypes.c_uint32 * rank)(*[1] * rank),
         0, {0: 0, 32: 1, 64: 2, 128: 3}[tensor_map.swizzle], 2, 0,

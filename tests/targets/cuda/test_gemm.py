@@ -1,18 +1,19 @@
 """Matrix products on CUDA: the texts compile for every architecture, and launches follow shapes and strides."""
 
 import pytest
+from cuda_compiles import ARCHITECTURES, compile_all
 
 from tensorsmith.core.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64, uint8
 from tensorsmith.kernels.epilogue import COLUMN, ONE, WHOLE, Body
 from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.kernels.spec_gemm import GemmSpec
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.gemm import lower_gemm
+from tensorsmith.targets.cuda.gemm_choice import Choice
+from tensorsmith.targets.cuda.gemm_mma import MmaTile
+from tensorsmith.targets.cuda.gemm_tiled import Tile
+from tensorsmith.targets.cuda.gemm_wgmma import WgmmaTile
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Word
-
-ELF = b"\x7fELF"
-ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")
 
 
 def gelu_of_sum(dtype: DType) -> Body:
@@ -58,9 +59,63 @@ def product(
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_dtype_compiles(dtype: DType, arch: str):
     for epilogue in (False, True) if dtype.kind == "f" else (False,):
-        lowered = lower_gemm(product(dtype, 33, 65, 17, batch=(2, 3), epilogue=epilogue), DeviceProperties(arch))
-        for launch in lowered.launches:
-            assert compile_cubin(launch.source, launch.name, arch)[:4] == ELF
+        spec = product(dtype, 33, 65, 17, batch=(2, 3), epilogue=epilogue)
+        compile_all(lower_gemm(spec, DeviceProperties(arch)), (arch,))
+
+
+CHOICES = {
+    "wgmma": (bfloat16, Choice(WgmmaTile())),
+    "wgmma, a tile a warpgroup": (float16, Choice(WgmmaTile(128, 128, 2, True, 4))),
+    "wgmma, one consumer": (bfloat16, Choice(WgmmaTile(64, 64, 1, stages=8))),
+    "wgmma, clusters": (bfloat16, Choice(WgmmaTile(cluster=2))),
+    "wgmma, parts of K": (bfloat16, Choice(WgmmaTile(64, 128, 2, stages=6), 2, 512)),
+    "mma": (bfloat16, Choice(MmaTile())),
+    "mma, small": (float16, Choice(MmaTile(64, 64, 2, 2, 4), 2, 512)),
+    "tiled": (float32, Choice(Tile())),
+    "tiled, small": (float64, Choice(Tile(1, 1))),
+    "tiled, parts of K": (float32, Choice(Tile(), 2, 512)),
+}
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(("dtype", "choice"), CHOICES.values(), ids=CHOICES.keys())
+def test_every_kernel_compiles(dtype: DType, choice: Choice, layout: str):
+    spec = product(dtype, 1024, 1024, 1024, left=layout[0], right=layout[1], epilogue=layout == "nt")
+    lowest = "sm_90a" if isinstance(choice.tile, WgmmaTile) else "sm_80" if isinstance(choice.tile, MmaTile) else "sm_75"
+    compile_all(lower_gemm(spec, DeviceProperties(), choice), ARCHITECTURES[ARCHITECTURES.index(lowest) :])
+
+
+def test_tf32_compiles():
+    compile_all(lower_gemm(product(float32, 512, 512, 512, allow_tf32=True), DeviceProperties()), ("sm_80", "sm_90a"))
+
+
+@pytest.mark.parametrize("size", [1, 10, 64, 784, 1024, 4096, 8192])
+@pytest.mark.parametrize("dtype", [float32, float64, bfloat16], ids=lambda d: d.name)
+def test_launches_fit_the_card(dtype: DType, size: int):
+    for M, N, K in ((size, size, size), (64, size, 4096), (size, 33, 7)):
+        for launch in lower_gemm(product(dtype, M, N, K), DeviceProperties()).launches:
+            assert launch.shared_bytes <= DeviceProperties().shared_bytes
+            assert 0 < launch.grid[0] < 2**31 and launch.block[0] <= 1024
+
+
+def test_halves_take_the_fastest_kernel_that_fits():
+    aligned, ragged = product(bfloat16, 512, 512, 512), product(bfloat16, 500, 501, 503)
+    names = [
+        [launch.name for launch in lower_gemm(spec, DeviceProperties(arch)).launches]
+        for spec in (aligned, ragged) for arch in ("sm_90a", "sm_80", "sm_75")
+    ]  # fmt: skip
+    assert [each[0] for each in names] == ["gemm_wgmma", "gemm_mma", "gemm_naive", "gemm_mma", "gemm_mma", "gemm_naive"]
+
+
+def test_parts_of_k_are_added_in_a_second_launch():
+    lowered = lower_gemm(product(float32, 64, 64, 8192), DeviceProperties())
+    assert [launch.name for launch in lowered.launches] == ["gemm_tiled", "gemm_sum"]
+    assert len(lowered.scratch) == 1 and lowered.scratch[0] % (64 * 64 * 4) == 0
+
+
+def test_operands_that_fit_no_tensor_map_are_refused_by_that_kernel():
+    with pytest.raises(ValueError, match="tensor map"):
+        lower_gemm(product(bfloat16, 500, 501, 503), DeviceProperties(), Choice(WgmmaTile()))
 
 
 def test_bool_has_no_products():

@@ -1,6 +1,12 @@
-"""Matrix products on CUDA: which kernel multiplies, and the launch.
+"""Matrix products on CUDA: the launches of a spec.
 
-`lower_gemm` is arithmetic on shapes and strides; the texts depend on structure alone.
+`lower_gemm` is arithmetic on shapes and strides; the texts depend on structure alone. The ladder, fastest first, of which
+`gemm_choice.py` takes the first that takes a product:
+
+* wgmma: halves on Hopper, operands through tensor maps (`gemm_wgmma.py`);
+* mma:   halves from sm_80 on, any strides (`gemm_mma.py`);
+* tiled: 4- and 8-byte elements, in tf32 where that is allowed (`gemm_tiled.py`);
+* naive: everything (`gemm_naive.py`).
 """
 
 from __future__ import annotations
@@ -8,7 +14,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tensorsmith.kernels.spec_gemm import GemmSpec
+from tensorsmith.targets.cuda.gemm_choice import Choice, choose
+from tensorsmith.targets.cuda.gemm_mma import MmaTile, mma_launch
 from tensorsmith.targets.cuda.gemm_naive import naive_launch
+from tensorsmith.targets.cuda.gemm_sum import sum_launch
+from tensorsmith.targets.cuda.gemm_tiled import Tile, tiled_launch
+from tensorsmith.targets.cuda.gemm_wgmma import WgmmaTile, wgmma_launch
 from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, Launch, Lowered, TensorMap, Word
 
 _PRECISIONS = ("highest", "high", "medium")
@@ -33,9 +44,10 @@ def allows_tf32() -> bool:
     return _precision != "highest"
 
 
-def lower_gemm(spec: GemmSpec, properties: DeviceProperties) -> Lowered:
+def lower_gemm(spec: GemmSpec, properties: DeviceProperties, choice: Choice | None = None) -> Lowered:
     """The launches of a batch of products; words: A, B, C, then the operands beside the results.
 
+    choice: the kernel and its tile, instead of what `choose` says
     Errors: NotImplementedError for a dtype without products (bool, complex).
     """
     words = 3 + len(spec.beside)
@@ -44,10 +56,30 @@ def lower_gemm(spec: GemmSpec, properties: DeviceProperties) -> Lowered:
     exchanged = spec.c[3] != 1 and spec.c[2] == 1 and spec.M > 1
     if exchanged:  # results lie side by side along columns: the transposed product stores rows
         spec = spec.transposed()
-    launches: tuple[Launch, ...] = (naive_launch(spec),)
+    choice = choice or choose(spec, properties)
+    launches, scratch = _launches(spec, properties, choice, words)
     if exchanged:
         launches = tuple(_with_operands_exchanged(launch) for launch in launches)
-    return Lowered("matmul", launches, words, (), spec.bytes_moved, spec.flops)
+    return Lowered("matmul", launches, words, scratch, spec.bytes_moved, spec.flops)
+
+
+def _launches(
+    spec: GemmSpec, properties: DeviceProperties, choice: Choice, partial_word: int
+) -> tuple[tuple[Launch, ...], tuple[int, ...]]:
+    """The launches, and the bytes of their scratch buffers."""
+    tile, splits, depth = choice.tile, choice.splits, choice.depth
+    if isinstance(tile, WgmmaTile):
+        first = wgmma_launch(spec, tile, properties, splits, depth, partial_word)
+    elif isinstance(tile, MmaTile):
+        first = mma_launch(spec, tile, splits, depth, partial_word)
+    elif isinstance(tile, Tile):
+        first = tiled_launch(spec, tile, splits, depth, partial_word)
+    else:
+        return (naive_launch(spec),), ()
+    if splits == 1:
+        return (first,), ()
+    size = 8 if spec.dtype.itemsize == 8 else 4
+    return (first, sum_launch(spec, splits, partial_word)), (splits * spec.results * size,)
 
 
 def _with_operands_exchanged(launch: Launch) -> Launch:

@@ -61,6 +61,7 @@ class TensorMap:
     shape:   extents, innermost first; strides: bytes between elements of axis 1, 2, ... (multiples of 16)
     box:     extents of a tile, innermost first; swizzle: bytes, 0, 32, 64 or 128
     offset:  bytes from the word's address, a multiple of 16
+    tested:  the kernel tests the address itself; one that is no multiple of 16 is rounded down, which is an error otherwise
     """
 
     index: int
@@ -70,6 +71,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int = 128
     offset: int = 0
+    tested: bool = False
 
 
 Argument = Word | Constant | ErrorWord | TensorMap

@@ -178,6 +178,7 @@ def _map_record(tensor_map: TensorMap) -> bytes:
     words[Map.DTYPE] = int(getattr(driver.bindings().CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{tensor_map.dtype}"))
     words[Map.RANK] = rank
     words[Map.SWIZZLE] = _SWIZZLES[tensor_map.swizzle]
+    words[Map.MASK] = (1 << 64) - 16 if tensor_map.tested else (1 << 64) - 1
     words[Map.SHAPE : Map.SHAPE + rank] = tensor_map.shape
     words[Map.STRIDES : Map.STRIDES + rank - 1] = tensor_map.strides
     for place, numbers in ((Map.BOX, tensor_map.box), (Map.STEPS, (1,) * rank)):

@@ -51,6 +51,7 @@ class Map(enum.IntEnum):
     STRIDES = 27  # 4 words
     BOX = 31  # 5 numbers of 32 bits in 3 words
     STEPS = 34  # 5 numbers of 32 bits in 3 words
+    MASK = 37  # of the address
 
 
 MAP_WORDS = 40
@@ -116,7 +117,10 @@ make:
   %strides = getelementptr i64, ptr %map, i64 {MAP_STRIDES}
   %box = getelementptr i64, ptr %map, i64 {MAP_BOX}
   %steps = getelementptr i64, ptr %map, i64 {MAP_STEPS}
-  %pointer = inttoptr i64 %address to ptr
+  %mask_at = getelementptr i64, ptr %map, i64 {MAP_MASK}
+  %mask = load i64, ptr %mask_at
+  %rounded = and i64 %address, %mask
+  %pointer = inttoptr i64 %rounded to ptr
   %status = call i32 %encode(ptr %map, i32 %dtype, i32 %rank, ptr %pointer, ptr %shape, ptr %strides, ptr %box,
                              ptr %steps, i32 0, i32 %swizzle, i32 {PROMOTION}, i32 0)
   %fine = icmp eq i32 %status, 0

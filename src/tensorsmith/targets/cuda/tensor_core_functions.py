@@ -4,7 +4,8 @@ A kernel's text holds no PTX of its own; it calls these by name, and `with_tenso
 it names. Shared memory is addressed by 32-bit words (`shared_address`). Fragments are laid out as the PTX manual says: lane
 l holds rows l / 4 and l / 4 + 8 and, of each 8 columns, 2 (l % 4) and the one after it.
 
-cp_async*, ldmatrix*, mma_*:     sm_80 and later
+cp_async*:            all; before sm_80 they copy at once (whole 4-byte words)
+ldmatrix*, mma_*:     sm_80 and later
 mbarrier_*, tensor_*, wgmma_*, stmatrix*, *_registers:  sm_90a
 """
 
@@ -14,32 +15,44 @@ import re
 
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 
+
+def _cp_async(size: int) -> str:
+    """A copy of 4, 8 or 16 bytes, of which `bytes` are read and the rest are zeros; before sm_80 at once."""
+    cached = "cg" if size == 16 else "ca"
+    words = size // 4
+    stores = "\n".join(
+        f'    asm volatile("st.shared.u32 [%0], %1;" :: "r"(to + {4 * i}), '
+        f'"r"(bytes > {4 * i} ? ((const unsigned int*)from)[{i}] : 0u) : "memory");'
+        for i in range(words)
+    )
+    return f"""
+__device__ __forceinline__ void cp_async_{size}(unsigned int to, const void* from, unsigned int bytes) {{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.{cached}.shared.global [%0], [%1], {size}, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
+#else
+{stores}
+#endif
+}}"""
+
+
 _SHARED = {
     "shared_address": """
 __device__ __forceinline__ unsigned int shared_address(const void* pointer) {
     return (unsigned int)__cvta_generic_to_shared(pointer);
 }""",
-    # bytes, 0 to the size of the copy, are read; the rest of the destination is zeros.
-    "cp_async_16": """
-__device__ __forceinline__ void cp_async_16(unsigned int to, const void* from, unsigned int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
-}""",
-    "cp_async_8": """
-__device__ __forceinline__ void cp_async_8(unsigned int to, const void* from, unsigned int bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
-}""",
-    "cp_async_4": """
-__device__ __forceinline__ void cp_async_4(unsigned int to, const void* from, unsigned int bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
-}""",
+    **{f"cp_async_{size}": _cp_async(size) for size in (4, 8, 16)},
     "cp_async_commit": """
 __device__ __forceinline__ void cp_async_commit() {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
 }""",
     # Until at most `pending` of the newest groups are under way.
     "cp_async_wait": """
 template <int pending> __device__ __forceinline__ void cp_async_wait() {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");
+#endif
 }""",
 }
 
@@ -131,6 +144,24 @@ __device__ __forceinline__ void mbarrier_wait(unsigned int barrier, int parity) 
             : "=r"(over) : "r"(barrier), "r"(parity) : "memory");
     }
 }""",
+    # Arrive at the barrier that block `rank` of the cluster has at the same place.
+    "mbarrier_arrive_at": """
+__device__ __forceinline__ void mbarrier_arrive_at(unsigned int barrier, unsigned int rank) {
+    asm volatile("{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\\n}\\n" :: "r"(barrier), "r"(rank) : "memory");
+}""",
+    "cluster_rank": """
+__device__ __forceinline__ unsigned int cluster_rank() {
+    unsigned int rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}""",
+    # A barrier of all threads of a cluster.
+    "cluster_sync": """
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}""",
     # A barrier of some warps of a block: `id` is 1 to 15.
     "barrier_sync": """
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
@@ -143,15 +174,22 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads) {
 }
 
 
-def _tensor_load(rank: int) -> str:
+def _tensor_load(rank: int, to_cluster: bool = False) -> str:
     coordinates = ", ".join(f"int c{i}" for i in range(rank))
     places = ", ".join(f"%{2 + i}" for i in range(rank))
     inputs = ", ".join(f'"r"(c{i})' for i in range(rank))
+    name, several, blocks, mask = "tensor_load", "", "", ""
+    if to_cluster:
+        name, several, blocks = "tensor_load_for_all", ".multicast::cluster", ", unsigned short blocks"
+        mask, inputs = f", %{3 + rank}", f'{inputs}, "r"(barrier), "h"(blocks)'
+    else:
+        inputs += ', "r"(barrier)'
     return f"""
-__device__ __forceinline__ void tensor_load_{rank}d(unsigned int to, const void* map, {coordinates}, unsigned int barrier) {{
-    asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {{{places}}}], [%{2 + rank}];"
-        :: "r"(to), "l"((unsigned long long)map), {inputs}, "r"(barrier) : "memory");
+__device__ __forceinline__ void {name}_{rank}d(
+    unsigned int to, const void* map, {coordinates}, unsigned int barrier{blocks}) {{
+    asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{several} "
+        "[%0], [%1, {{{places}}}], [%{2 + rank}]{mask};"
+        :: "r"(to), "l"((unsigned long long)map), {inputs} : "memory");
 }}"""
 
 
@@ -168,6 +206,8 @@ __device__ __forceinline__ void tensor_store_{rank}d(const void* map, {coordinat
 
 _TENSORS = {
     **{f"tensor_load_{rank}d": _tensor_load(rank) for rank in (2, 3, 4, 5)},
+    # The same into the shared memory, and to the barrier, of every block of a cluster that has its bit in `blocks`.
+    **{f"tensor_load_for_all_{rank}d": _tensor_load(rank, True) for rank in (2, 4)},
     **{f"tensor_store_{rank}d": _tensor_store(rank) for rank in (2, 3, 4, 5)},
     "tensor_prefetch": """
 __device__ __forceinline__ void tensor_prefetch(const void* map) {

@@ -1,0 +1,150 @@
+"""Matrix products on the emulated device against NumPy: every kernel, layout, ragged sizes, batches, bodies, parts of K."""
+
+import itertools
+import math
+import zlib
+
+import numpy as np
+import pytest
+from test_gemm import product
+
+from emulator.run import run_lowered
+from tensorsmith.core.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64, uint8
+from tensorsmith.kernels.spec_gemm import GemmSpec
+from tensorsmith.targets.cuda.gemm import lower_gemm
+from tensorsmith.targets.cuda.gemm_choice import Choice
+from tensorsmith.targets.cuda.gemm_mma import MmaTile
+from tensorsmith.targets.cuda.gemm_tiled import Tile
+from tensorsmith.targets.cuda.gemm_wgmma import WgmmaTile
+from tensorsmith.targets.cuda.kernel import DeviceProperties
+
+TOLERANCE = {"float32": 2e-6, "float64": 1e-14, "bfloat16": 4e-3, "float16": 5e-4}
+LAYOUTS = list(itertools.product("nt", "nt"))
+erf = np.vectorize(math.erf)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def emulated():
+    import emulator
+
+    emulator.activate()
+
+
+def check(
+    dtype: DType, M: int, N: int, K: int, choice: Choice | None, *, batch=(1, 1), left="n", right="n", epilogue=False,
+    allow_tf32=False, shift=0, by_columns=False, arch="sm_80",
+) -> None:  # fmt: skip
+    """shift: elements by which operands lie off an aligned address; by_columns: C is written column by column."""
+    rng = np.random.default_rng(zlib.crc32(f"{dtype} {M} {N} {K} {left} {right}".encode()))
+
+    def place(*shape: int) -> np.ndarray:
+        return np.zeros(math.prod(shape) + shift, dtype.numpy)[shift:].reshape(shape)
+
+    def make(*shape: int) -> np.ndarray:
+        made = place(*shape)
+        made[...] = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 100, shape)
+        return made
+
+    def exact(array: np.ndarray) -> np.ndarray:
+        return array.astype(np.float64 if dtype.kind == "f" else np.int64)
+
+    spec = product(dtype, M, N, K, batch=batch, left=left, right=right, epilogue=epilogue, allow_tf32=allow_tf32)
+    a = make(*batch, M, K) if left == "n" else make(*batch, K, M).swapaxes(2, 3)
+    b = make(*batch, K, N) if right == "n" else make(*batch, N, K).swapaxes(2, 3)
+    c = place(*batch, N, M).swapaxes(2, 3) if by_columns else place(*batch, M, N)
+    arrays = [a, b, c]
+    expected = exact(a) @ exact(b)
+    if epilogue:
+        beside = [make(N), make(*batch, M, N), make(1)]
+        x = expected + exact(beside[0])
+        expected = 0.5 * x * (1 + erf(x / math.sqrt(2))) + exact(beside[1]) * exact(beside[2])
+        arrays += beside
+    if by_columns:
+        spec = GemmSpec(dtype, batch, M, N, K, spec.a, spec.b, (*spec.c[:2], 1, M), spec.body, spec.beside, allow_tf32)
+    lowered = lower_gemm(spec, DeviceProperties(arch, multiprocessors=3), choice)
+    assert run_lowered(lowered, arrays) == 0
+    if dtype.kind != "f":
+        assert np.array_equal(c, expected.astype(dtype.numpy))
+        return
+    error = np.abs(exact(c) - expected).max() / max(np.abs(expected).max(), 1e-30)
+    assert error < (1e-3 if allow_tf32 else TOLERANCE[dtype.name])
+
+
+@pytest.mark.parametrize("dtype", [float32, float64, bfloat16, float16, int8, uint8, int32, int64], ids=lambda d: d.name)
+def test_the_simple_kernel(dtype: DType):
+    check(dtype, 33, 20, 17, Choice(None), batch=(2, 3), left="t", epilogue=dtype.kind == "f")
+    check(dtype, 9, 20, 17, Choice(None), by_columns=True, right="t")
+
+
+@pytest.mark.parametrize(("left", "right"), LAYOUTS)
+@pytest.mark.parametrize("tile", [Tile(2, 2), Tile(1, 1)], ids=["large", "small"])
+def test_tiles_of_ordinary_arithmetic(tile: Tile, left: str, right: str):
+    check(float32, 133, 140, 37, Choice(tile), batch=(1, 2), left=left, right=right, epilogue=tile.down == 1)
+    check(float32, 68, 72, 20, Choice(tile), left=left, right=right, epilogue=True, shift=1)
+    check(float64, 70, 61, 33, Choice(tile), batch=(2, 1), left=left, right=right, epilogue=tile.down == 2)
+
+
+@pytest.mark.parametrize("dtype", [int32, int64], ids=lambda d: d.name)
+def test_tiles_of_integers(dtype: DType):
+    check(dtype, 70, 61, 33, Choice(Tile()))
+
+
+@pytest.mark.parametrize(("left", "right"), LAYOUTS)
+def test_tf32(left: str, right: str):
+    check(float32, 140, 132, 68, Choice(Tile()), left=left, right=right, epilogue=True, allow_tf32=True)
+
+
+@pytest.mark.parametrize(("left", "right"), LAYOUTS)
+@pytest.mark.parametrize("tile", [MmaTile(), MmaTile(64, 64, 2, 2, 4)], ids=["large", "small"])
+def test_halves_by_warps(tile: MmaTile, left: str, right: str):
+    check(bfloat16, 136, 144, 72, Choice(tile), batch=(1, 2), left=left, right=right, epilogue=tile.rows == 64)
+    check(float16, 133, 71, 45, Choice(tile), batch=(2, 1), left=left, right=right, epilogue=tile.rows == 128)
+    check(bfloat16, 72, 80, 40, Choice(tile), left=left, right=right, epilogue=True, shift=1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "choice", "arch"),
+    [
+        (float32, Choice(Tile(1, 1), 3, 48), "sm_80"),
+        (float64, Choice(Tile(), 2, 64), "sm_80"),
+        (bfloat16, Choice(MmaTile(64, 64, 2, 2, 4), 2, 64), "sm_80"),
+        (float16, Choice(WgmmaTile(64, 64, 1, stages=3), 2, 64), "sm_90a"),
+    ],
+    ids=["float32", "float64", "bfloat16", "float16"],
+)
+def test_parts_of_k(dtype: DType, choice: Choice, arch: str):
+    check(dtype, 70, 64, 128, choice, epilogue=True, arch=arch)
+    check(dtype, 72, 56, 104, choice, batch=(2, 2), right="t", epilogue=True, by_columns=True, arch=arch)
+
+
+def test_no_k_gives_the_body_of_zeros():
+    for dtype in (float32, bfloat16):
+        check(dtype, 20, 30, 0, None, epilogue=True)
+
+
+HOPPER = {
+    "64x64": WgmmaTile(64, 64, 1, stages=3),
+    "128x128": WgmmaTile(64, 128, 2, stages=3),
+    "128x256": WgmmaTile(64, 256, 2, stages=2),
+    "256x128": WgmmaTile(128, 128, 2, stages=2),
+    "alternating": WgmmaTile(128, 128, 2, True, 3),
+    "cluster": WgmmaTile(64, 128, 2, stages=3, cluster=2),
+    "alternating cluster": WgmmaTile(64, 128, 2, True, 3, cluster=2),
+}
+
+
+@pytest.mark.parametrize(("left", "right"), LAYOUTS)
+@pytest.mark.parametrize("tile", HOPPER.values(), ids=HOPPER.keys())
+def test_warpgroups(tile: WgmmaTile, left: str, right: str):
+    check(bfloat16, 200, 328, 136, Choice(tile), left=left, right=right, arch="sm_90a")
+    check(float16, 72, 136, 200, Choice(tile), batch=(2, 2), left=left, right=right, epilogue=True, arch="sm_90a")
+
+
+def test_warpgroups_where_results_fit_no_tensor_map():
+    tile = HOPPER["128x128"]
+    for M, N in ((72, 134), (71, 133)):
+        check(bfloat16, M, N, 128, Choice(tile), right="t", epilogue=True, arch="sm_90a")
+
+
+def test_warpgroups_find_operands_off_an_aligned_address():
+    check(bfloat16, 72, 136, 128, Choice(HOPPER["128x128"]), epilogue=True, shift=1, arch="sm_90a")
