@@ -221,7 +221,7 @@ def _keys_source(spec: AttentionSpec, tiles: Tiles, part: str, name: str, fields
         end = ""
     values = load_text("v", "v_at + consumer * V_BYTES", "key0 + 64 * consumer", 64, width, "k_full")
     kernel = f"""
-extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
+extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {name}(
     {_parameters(spec)}
 ) {{
     {guard_text(spec)}
@@ -344,7 +344,7 @@ def _queries_source(spec: AttentionSpec, tiles: Tiles, name: str, fields: list[t
     )  # fmt: skip
     found, _, kept_d = _dropout(spec, "first_query + lane / 4", "key0 + lane % 4 * 2")
     kernel = f"""
-extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {name}(
+extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {name}(
     {_parameters(spec)}
 ) {{
     {guard_text(spec)}

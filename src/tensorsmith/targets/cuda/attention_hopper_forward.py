@@ -120,7 +120,7 @@ def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | flo
             const int seen = {"min(keys, row0 + 64 * CONSUMERS)" if spec.causal else "keys"};
             const int count = (seen + KEYS - 1) / KEYS;""".strip()
     kernel = f"""
-extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1) {NAME}(
+extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {NAME}(
     {", ".join(parameters)}
 ) {{
     {guard_text(spec)}

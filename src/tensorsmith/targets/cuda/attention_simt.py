@@ -24,6 +24,7 @@ from tensorsmith.targets.cuda.scalars import c_type, narrow, widen
 
 THREADS = 256
 _MOST_BLOCKS = 1 << 20  # a block takes several units beyond
+_FEW_BLOCKS = 512  # of a kernel that is hardly ever to do anything
 
 # Both read a tile of rows of two matrices into shared memory, a slice of DEPTH columns (or rows) at a time.
 _PRODUCTS = """
@@ -283,7 +284,7 @@ def _launch(spec: AttentionSpec, only_if: str, name: str, body: str, rows: int, 
     return Launch(
         _source(spec, only_if, name, body, tile, wide),
         name,
-        (min(units, _MOST_BLOCKS), 1, 1),
+        (min(units, _FEW_BLOCKS if only_if else _MOST_BLOCKS), 1, 1),
         (THREADS, 1, 1),
         (*arguments, constant(fields)),
     )
