@@ -65,7 +65,8 @@ def lowered_request(
         def failed(code: int, addresses: Sequence[int]) -> Exception:
             return launcher.failed(recipe, code)
 
-        return KernelStep(lowered.name, recipe, sources, lowered.bytes_moved, lowered.flops, failed, lowered)
+        made = lowered if kernel is None else kernel
+        return KernelStep(lowered.name, recipe, sources, lowered.bytes_moved, lowered.flops, failed, made)
 
     request = Request(places, step, size, kernel)
     request.lowered = lowered

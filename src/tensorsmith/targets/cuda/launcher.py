@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,7 @@ class LaunchTable:
 
     def __del__(self) -> None:
         slot = getattr(self, "slot", None)
-        if slot is not None:
+        if slot is not None and not sys.is_finalizing():
             slot.retire()
 
     def exception(self, code: int) -> Exception:
