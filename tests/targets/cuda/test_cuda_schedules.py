@@ -120,6 +120,24 @@ def test_transposed_copies(shape, dtype):
     check(specs.transposed(*shape, dtype))
 
 
+TURNED = {
+    "sum with the transpose": ((96, 96), (96, 1), (1, 96), (0, 1)),
+    "batches": ((3, 40, 72), (2880, 1, 40), (2880, 72, 1), (0, 0, 0)),
+    "heads": ((2, 4, 32, 24), (3072, 768, 1, 32), (3072, 24, 96, 1), (1, 2000, 8, 64)),
+    "channels last": ((2, 100, 48), (4800, 1, 100), (0, 0, 1), (4800, 48, 1)),
+    "padded": ((40, 72), (1, 44), (72, 1), (1, 41)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("dtype", [float32, bfloat16, float64], ids=str)
+@pytest.mark.parametrize("case", TURNED)
+def test_tiles(case, dtype, shift):
+    shape, *strides = TURNED[case]
+    lowered = check(specs.multiply_add(shape, dtype, *strides), shift=shift)
+    assert "__shared__" in lowered.launches[0].source
+
+
 # ------------------------------------------------------------------------------------------------------------- rows
 
 SHAPES = [

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tensorsmith.kernels.canonical import Canonical, canonicalize, numbers_apart
 from tensorsmith.kernels.spec import KernelSpec, Kind
-from tensorsmith.targets.cuda import pointwise, row_plan
+from tensorsmith.targets.cuda import pointwise, row_plan, transpose
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
 from tensorsmith.targets.cuda.render import MAX_AXES
 from tensorsmith.targets.cuda.row_text import RowText
@@ -43,6 +43,15 @@ def lower(spec: KernelSpec, properties: DeviceProperties | None = None) -> Lower
 
 
 def _pointwise(canonical: Canonical, name: str, given: tuple[Argument, ...], properties: DeviceProperties) -> Launch:
+    axis = transpose.tile_axis(canonical)
+    if axis is not None:
+        turned = transpose.turned(canonical, axis)
+        square = transpose.choose(turned)
+        if square is not None:
+            declared, sizes = transpose.sizes(turned, square)
+            source = transpose.text(turned.structure, square, name, declared)
+            grid = (transpose.grid(turned, square), 1, 1)
+            return Launch(source, name, grid, (transpose.BLOCK, 1, 1), (*given, ErrorWord(), sizes))
     tile = pointwise.choose(canonical, properties)
     declared, sizes = pointwise.sizes(canonical, tile)
     source = pointwise.text(canonical.structure, tile, name, declared)

@@ -14,14 +14,10 @@ from dataclasses import dataclass
 from tensorsmith.kernels.canonical import Canonical, Structure
 from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.targets.cuda.body import (
-    Scope,
     body_cost,
     loaded,
     memory_type,
-    needed_for,
     parameters,
-    random_blocks,
-    reports_errors,
     uniform_scope,
 )  # fmt: skip
 from tensorsmith.targets.cuda.device_functions import with_dependencies
@@ -35,7 +31,7 @@ from tensorsmith.targets.cuda.index_plan import (
 )  # fmt: skip
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties
 from tensorsmith.targets.cuda.memory_functions import MEMORY_FUNCTIONS
-from tensorsmith.targets.cuda.packs import aligned_test, narrow_line, narrowed
+from tensorsmith.targets.cuda.packs import aligned_test, computed_packs
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
 BLOCK = 256
@@ -152,24 +148,8 @@ def text(structure: Structure, tile: PointwiseTile, name: str, sizes_text: str) 
         k = instr.index + structure.first_coordinate
         return f"o{k}[u]" + ("", " + e", f" + e * (Index)sizes.inner[{k}]")[inner[k]]
 
-    halves = {k: narrowed(structure, value) for k, value in zip(outputs, structure.values)}
-    roots = [value if (half := halves[k]) is None else half for k, value in zip(outputs, structure.values)]
-    scope = Scope(structure, "            ", leaf, dict(head.known))
-    for k, root in zip(outputs, roots):
-        target = f"y{k}.at[e]" if halves[k] is None else f"f{k}[e]"
-        scope.line(f"{target} = {scope.value(root)};")
     lines.append(f"    {each} {{")
-    lines += [f"        {line}" for line in random_blocks(structure.body, needed_for(structure, roots, head.known))]
-    for k in outputs:
-        lines.append(f"        Pack<{types[k]}, {width}> y{k};" + (f" float f{k}[{width}];" if halves[k] is not None else ""))
-    lines += ["        #pragma unroll", f"        for (int e = 0; e < {width}; e++) {{"]
-    if reports_errors(structure.body):
-        lines.append("            if (e >= count[u]) break;")
-    lines += scope.lines
-    lines.append("        }")
-    for k in outputs:
-        if halves[k] is not None:
-            lines.append(f"        {narrow_line(structure.operand_dtypes[k], f'y{k}', f'f{k}')}")
+    lines += [f"        {line}" for line in computed_packs(structure, head.known, leaf, width, "count[u]")]
     for whole in (True, False):
         lines.append("        if (whole) {" if whole else "        } else {")
         for k in outputs:
