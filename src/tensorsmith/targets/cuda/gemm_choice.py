@@ -1,9 +1,10 @@
 """Which kernel, tile and parts of K a product gets: a model of the time, in cycles of a multiprocessor, over a short table.
 
-    time = waves * (steps along K * cycles of a step + cycles to begin and end a tile) + what parts of K cost
+    time = once + waves * (steps along K * cycles of a step + cycles between tiles) + what parts of K cost
 
-A wave is a tile on every multiprocessor. The figures are measured (H200); where they are wrong a product is slower, not
-wrong. A choice depends on the shape, the kind of kernel and the number of multiprocessors alone.
+A wave is a tile on every multiprocessor. The figures are fitted to measurements (H200; each is within about 10 % of these);
+where they are wrong a product is slower, not wrong. A choice depends on the shape, the kind of kernel and the number of
+multiprocessors alone.
 """
 
 from __future__ import annotations
@@ -30,27 +31,37 @@ class Choice:
     depth: int = 0
 
 
-# tile, rows and columns of it, extent along K of a step, cycles of a step, cycles to begin and end
-_Row = tuple[WgmmaTile | MmaTile | Tile, int, int, int, float, float]
+@dataclass(frozen=True)
+class Row:
+    """A tile with its rows and columns, the extent along K of a step, cycles of a step, between tiles, and once."""
 
-WGMMA: tuple[_Row, ...] = (
-    (WgmmaTile(64, 256, 2, stages=4), 128, 256, 64, 1024, 3500),
-    (WgmmaTile(64, 128, 2, stages=6), 128, 128, 64, 680, 2500),
-    (WgmmaTile(64, 64, 2, stages=8), 128, 64, 64, 510, 2000),
-    (WgmmaTile(64, 64, 1, stages=8), 64, 64, 64, 400, 1500),
+    tile: WgmmaTile | MmaTile | Tile
+    rows: int
+    columns: int
+    step: int
+    cycles: float
+    between: float
+    once: float
+
+
+WGMMA = (
+    Row(WgmmaTile(128, 128, 2, True, 6), 128, 128, 64, 560, 300, 3500),
+    Row(WgmmaTile(64, 256, 2, stages=4), 128, 256, 64, 1140, 2500, 2500),
+    Row(WgmmaTile(64, 128, 2, True, 6), 64, 128, 64, 372, 300, 4300),
+    Row(WgmmaTile(64, 64, 1, stages=8), 64, 64, 64, 300, 700, 3400),
 )
-MMA: tuple[_Row, ...] = (
-    (MmaTile(128, 128, 2, 4, 4), 128, 128, 32, 600, 2500),
-    (MmaTile(64, 64, 2, 2, 4), 64, 64, 32, 250, 1500),
+MMA = (
+    Row(MmaTile(128, 128, 2, 4, 4), 128, 128, 32, 800, 1000, 2500),
+    Row(MmaTile(64, 64, 2, 2, 4), 64, 64, 32, 250, 500, 2500),
 )
-TF32: tuple[_Row, ...] = ((Tile(2, 2), 128, 128, 16, 560, 2500),)
-TILED: dict[int, tuple[_Row, ...]] = {  # by bytes of an element
-    4: ((Tile(2, 2), 128, 128, 16, 2300, 3000), (Tile(1, 1), 64, 64, 16, 800, 2000)),
-    8: ((Tile(2, 2), 64, 64, 16, 1400, 3000), (Tile(1, 1), 32, 32, 16, 600, 2000)),
+TF32 = (Row(Tile(2, 2), 128, 128, 16, 1200, 1000, 2500),)
+TILED: dict[int, tuple[Row, ...]] = {  # by bytes of an element
+    4: (Row(Tile(2, 2), 128, 128, 16, 3000, 1000, 3000), Row(Tile(1, 1), 64, 64, 16, 1100, 500, 2000)),
+    8: (Row(Tile(2, 2), 64, 64, 16, 1800, 1000, 3000), Row(Tile(1, 1), 32, 32, 16, 700, 500, 2000)),
 }
 
 MOST_SPLITS = 32
-SPLIT_CYCLES = 4000  # of the launch that adds up
+SPLIT_CYCLES = 6000  # of the launch that adds up
 SPLIT_BYTES = 1200  # of partial sums, written and read, in a cycle
 FEW_RESULTS = 16  # rows and columns up to which every thread computes one result
 SHALLOW = 64
@@ -64,14 +75,14 @@ def choose(spec: GemmSpec, properties: DeviceProperties) -> Choice:
         return Choice(None)
     best, least = Choice(None), math.inf
     for row in rows:
-        for splits in _splits(spec, row[3]):
+        for splits in _splits(spec, row.step):
             choice, cycles = _timed(spec, properties, row, splits)
             if cycles < least:
                 best, least = choice, cycles
     return best
 
 
-def _rows(spec: GemmSpec, properties: DeviceProperties) -> tuple[_Row, ...]:
+def _rows(spec: GemmSpec, properties: DeviceProperties) -> tuple[Row, ...]:
     """The tiles of the fastest kernel that takes a product."""
     if properties.architecture == "sm_90a" and gemm_wgmma.fits(spec):
         return WGMMA
@@ -93,16 +104,15 @@ def _splits(spec: GemmSpec, step: int) -> Iterator[int]:
         splits *= 2
 
 
-def _timed(spec: GemmSpec, properties: DeviceProperties, row: _Row, splits: int) -> tuple[Choice, float]:
+def _timed(spec: GemmSpec, properties: DeviceProperties, row: Row, splits: int) -> tuple[Choice, float]:
     """A choice and its cycles."""
-    tile, rows, columns, step, cycles, more = row
-    steps = max(1, -(-spec.K // step))
+    steps = max(1, -(-spec.K // row.step))
     each = -(-steps // splits)
     splits = max(1, -(-steps // each))  # parts that are not empty
-    tiles = -(-spec.M // rows) * -(-spec.N // columns) * math.prod(spec.batch) * splits
+    tiles = -(-spec.M // row.rows) * -(-spec.N // row.columns) * math.prod(spec.batch) * splits
     waves = -(-tiles // properties.multiprocessors)
-    total = waves * (each * cycles + more)
+    total = row.once + waves * (each * row.cycles + row.between)
     if splits > 1:
         size = 8 if spec.dtype.itemsize == 8 else 4
         total += SPLIT_CYCLES + 2 * spec.results * splits * size / SPLIT_BYTES
-    return Choice(tile, splits, each * step if splits > 1 else 0), total
+    return Choice(row.tile, splits, each * row.step if splits > 1 else 0), total
