@@ -74,6 +74,24 @@ def test_named_paddings(padding: str, kernel: tuple[int, int]):
     compare(*both("conv2d"), normal(2, 3, 6, 7), normal(4, 3, *kernel), padding=padding, dilation=(1, 2))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_gradients_through_strides_with_weights_that_are_worth_a_copy(kernel, dtype):
+    x, w = normal(2, 32, 8, 8), normal(64, 32, kernel, kernel) / 8
+    tolerance = {"float64": 1e-12, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
+    g, found = normal(2, 64, 4, 4, seed=1), []
+    for lib in (torch, ts):
+        a, b = (ts.tensor(v).to(getattr(ts, dtype)) for v in (x, w))
+        if lib is torch:  # float64, of what ours are rounded to
+            a, b = (torch.tensor(t.double().numpy()) for t in (a, b))
+        a, b = a.requires_grad_(), b.requires_grad_()
+        y = lib.nn.functional.conv2d(a, b, None, 2, kernel // 2)
+        y.backward(lib.tensor(g).to(y.dtype))
+        found.append([t.detach().double().numpy() for t in (y, a.grad, b.grad)])
+    for theirs, ours in zip(*found):
+        assert abs(ours - theirs).max() <= tolerance * abs(theirs).max()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv_transpose2d"])
 def test_dtypes(name: str, dtype: str):

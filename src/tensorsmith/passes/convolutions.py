@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
+from tensorsmith.core.dtypes import float32, float64
 from tensorsmith.ir import build
 from tensorsmith.ir.convolution import convolution, windows
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, rewritten
@@ -80,8 +81,11 @@ def _lowered(node: Node, x: Node, w: Node, lasting: Collection[int] = (), prepar
 
 
 def contiguous_weight(w: Node) -> Node:
-    """Weights that are seen turned or in part, copied by a kernel of their own, because the convolution reads them in a row."""
-    if w.op not in VIEWS or w.numel < LEAST_WEIGHT:
+    """Weights that are seen turned or in part, copied by a kernel of their own, because the convolution reads them in a row.
+
+    That kernel moves float32 and float64; half types are products, which copy for themselves.
+    """
+    if w.op not in VIEWS or w.numel < LEAST_WEIGHT or w.dtype not in (float32, float64):
         return w
     return w.graph.add(Primitive.LIBRARY, (w,), name="conv_weight", shape=w.shape, dtype=w.dtype)
 
