@@ -66,6 +66,10 @@ from tensorsmith.ops.random import (
 )
 from tensorsmith.ops.registry import namespace as _namespace
 from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads, set_num_threads as set_num_threads
+from tensorsmith.targets.cuda.precision import (
+    float32_matmul_precision as get_float32_matmul_precision,
+    set_float32_matmul_precision as set_float32_matmul_precision,
+)
 from tensorsmith.tensor.modes import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,

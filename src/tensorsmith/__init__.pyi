@@ -16,6 +16,7 @@ from tensorsmith.ops.elementwise import elementwise as elementwise
 from tensorsmith.ops.exchange import from_dlpack as from_dlpack, to_dlpack as to_dlpack
 from tensorsmith.ops.random import Generator as Generator, default_generator as default_generator, get_rng_state as get_rng_state, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed, set_rng_state as set_rng_state
 from tensorsmith.targets.cpu.pool import get_num_threads as get_num_threads, set_num_threads as set_num_threads
+from tensorsmith.targets.cuda.precision import float32_matmul_precision as get_float32_matmul_precision, set_float32_matmul_precision as set_float32_matmul_precision
 from tensorsmith.tensor.modes import enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled
 from tensorsmith.tensor.placement import get_default_device as get_default_device, set_default_device as set_default_device
 from tensorsmith.tensor.printing import set_printoptions as set_printoptions

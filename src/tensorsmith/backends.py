@@ -11,6 +11,7 @@ from types import ModuleType
 
 from tensorsmith.passes import winograd as _winograd
 from tensorsmith.targets.cpu.machine import machine as _machine
+from tensorsmith.targets.cuda import precision as _precision
 
 
 class _Cpu(ModuleType):
@@ -44,7 +45,63 @@ class _Cpu(ModuleType):
         return {"avx512": "AVX512", "avx2": "AVX2"}.get(_machine().name, "DEFAULT")
 
 
-cpu = _Cpu("tensorsmith.backends.cpu", _Cpu.__doc__)
-sys.modules[cpu.__name__] = cpu
+class _Matmul(ModuleType):
+    """Matrix products on CUDA.
 
-__all__ = ["cpu"]
+    allow_tf32: whether those of float32 may round their operands to TF32; `ts.set_float32_matmul_precision` is the same switch.
+    """
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether float32 products may use TF32: False at first."""
+        return _precision.products_allow_tf32()
+
+    @allow_tf32.setter
+    def allow_tf32(self, value: bool) -> None:
+        _precision.set_float32_matmul_precision("high" if value else "highest")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "allow_tf32" and not name.startswith("__"):
+            raise AttributeError(f"backends.cuda.matmul has no setting {name!r}; it has allow_tf32")
+        super().__setattr__(name, value)
+
+
+class _Cuda(ModuleType):
+    """The CUDA target's settings: those of products are in `matmul`."""
+
+    matmul = _Matmul("tensorsmith.backends.cuda.matmul", _Matmul.__doc__)
+
+    @staticmethod
+    def is_built() -> bool:
+        """Whether kernels for CUDA can be made: they can, everywhere."""
+        return True
+
+
+class _Cudnn(ModuleType):
+    """Convolutions on CUDA, under the name of the library that PyTorch's go to; there is no such library here.
+
+    allow_tf32: whether those of float32 may round their operands to TF32, True at first, as PyTorch's.
+    """
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether float32 convolutions may use TF32."""
+        return _precision.convolutions_allow_tf32()
+
+    @allow_tf32.setter
+    def allow_tf32(self, value: bool) -> None:
+        _precision.set_convolutions_allow_tf32(value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "allow_tf32" and not name.startswith("__"):
+            raise AttributeError(f"backends.cudnn has no setting {name!r}; it has allow_tf32")
+        super().__setattr__(name, value)
+
+
+cpu = _Cpu("tensorsmith.backends.cpu", _Cpu.__doc__)
+cuda = _Cuda("tensorsmith.backends.cuda", _Cuda.__doc__)
+cudnn = _Cudnn("tensorsmith.backends.cudnn", _Cudnn.__doc__)
+for _module in (cpu, cuda, cuda.matmul, cudnn):
+    sys.modules[_module.__name__] = _module
+
+__all__ = ["cpu", "cuda", "cudnn"]

@@ -29,6 +29,7 @@ from tensorsmith.compile.written import written
 from tensorsmith.core.dtypes import get_default_dtype
 from tensorsmith.passes import winograd
 from tensorsmith.passes.manager import check_names, switched_off
+from tensorsmith.targets.cuda import precision
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.tensor import Tensor
 
@@ -123,7 +124,7 @@ class Compiled:
         layouts = tuple([t.layout for t in tensors])
         key = (
             layouts, sharing(tensors), shape, leaves, modes.grad, modes.autocast, get_default_dtype(), winograd.mode(),
-            switched_off(),
+            precision.mode(), switched_off(),
         )  # fmt: skip
         try:
             known = self.specialisations.get(key, ())

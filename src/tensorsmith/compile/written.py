@@ -30,6 +30,7 @@ from tensorsmith.core.layout import layout_of
 from tensorsmith.passes import winograd
 from tensorsmith.passes.manager import switched_off
 from tensorsmith.targets.cpu.memory import allocate, free_list
+from tensorsmith.targets.cuda import precision
 from tensorsmith.tensor.modes import modes
 from tensorsmith.tensor.storage import Storage, storage_type
 from tensorsmith.tensor.tensor import Tensor, make_view
@@ -83,7 +84,8 @@ def _accepts(plan: Specialisation, arguments: Sequence[Tensor]) -> Callable[[Seq
     text = _Text()
     text.names |= {
         "Tensor": Tensor, "modes": modes, "get_default_dtype": get_default_dtype, "default": get_default_dtype(),
-        "winograd_mode": winograd.mode, "winograd": winograd.mode(), "switched_off": switched_off, "off": switched_off(),
+        "winograd_mode": winograd.mode, "winograd": winograd.mode(),
+        "precision_mode": precision.mode, "precision": precision.mode(), "switched_off": switched_off, "off": switched_off(),
         "captured": frozenset(plan.captured_storages),
     }  # fmt: skip
     count = len(arguments)
@@ -93,6 +95,7 @@ def _accepts(plan: Specialisation, arguments: Sequence[Tensor]) -> Callable[[Seq
         f"modes.autocast is {text.name('autocast', modes.autocast)}",
         "get_default_dtype() is default",
         "winograd_mode() == winograd",
+        "precision_mode() == precision",
         "switched_off() == off",
     ]
     for i, tensor in enumerate(arguments):

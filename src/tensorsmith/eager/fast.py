@@ -16,6 +16,7 @@ from tensorsmith.core import dtypes
 from tensorsmith.core.layout import LevelLayout
 from tensorsmith.passes import winograd
 from tensorsmith.runtime import profiler
+from tensorsmith.targets.cuda import precision
 
 Entry = Callable[..., Any]
 
@@ -44,6 +45,7 @@ def forget() -> None:
 profiler.when_switched.append(forget)  # entries that are one launch are made without it while kernels are timed
 dtypes.when_default_changes.append(forget)
 winograd.when_mode_changes.append(forget)
+precision.when_changes.append(forget)
 
 
 def remember(key: tuple, entry: Entry) -> None:

@@ -11,8 +11,9 @@ from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.runtime.cuda_requests import lowered_request
 from tensorsmith.runtime.requests import NoError, Request
-from tensorsmith.targets.cuda.conv import allows_tf32, lower_conv
+from tensorsmith.targets.cuda.conv import lower_conv
 from tensorsmith.targets.cuda.kernel import DeviceProperties
+from tensorsmith.targets.cuda.precision import convolutions_allow_tf32
 
 
 def conv_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
@@ -44,7 +45,7 @@ def conv_spec(fusion: Fusion, group: Group) -> tuple[ConvSpec, list[tuple[Node |
     attrs = anchor.attrs
     spec = ConvSpec(
         anchor.dtype, x.shape, w.shape, y.shape, x.strides, w.strides, y.strides, attrs["stride"], attrs["low"],
-        attrs["dilation"], attrs["step"], attrs["groups"], body, tuple(others), tf32=allows_tf32(),
+        attrs["dilation"], attrs["step"], attrs["groups"], body, tuple(others), tf32=convolutions_allow_tf32(),
     )  # fmt: skip
     size = anchor.dtype.itemsize
     words: list[tuple[Node | None, int]] = [

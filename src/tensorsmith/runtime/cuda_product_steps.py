@@ -16,8 +16,9 @@ from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
 from tensorsmith.runtime.cuda_requests import lowered_request
 from tensorsmith.runtime.requests import NoError, Request
-from tensorsmith.targets.cuda.gemm import allows_tf32, lower_gemm
+from tensorsmith.targets.cuda.gemm import lower_gemm
 from tensorsmith.targets.cuda.kernel import DeviceProperties
+from tensorsmith.targets.cuda.precision import products_allow_tf32
 
 
 def matmul_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
@@ -50,7 +51,7 @@ def matmul_spec(fusion: Fusion, group: Group) -> tuple[GemmSpec, list[tuple[Node
     a_strides, b_strides, c_strides = (strides for strides in found if strides is not None)
     spec = GemmSpec(
         anchor.dtype, (outer, inner), M, N, K, a_strides, b_strides, c_strides, body,
-        tuple(_beside(kind, c_strides) for kind in (body.kinds if body else ())), allows_tf32(),
+        tuple(_beside(kind, c_strides) for kind in (body.kinds if body else ())), products_allow_tf32(),
     )  # fmt: skip
     size = anchor.dtype.itemsize
     words: list[tuple[Node | None, int]] = [

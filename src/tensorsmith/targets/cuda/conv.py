@@ -8,19 +8,6 @@ from tensorsmith.targets.cuda.conv_gather import fits
 from tensorsmith.targets.cuda.conv_simt import simt_launches
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Launch, Lowered
 
-_allow_tf32 = True
-
-
-def allows_tf32() -> bool:
-    """Whether convolutions of float32 may round their operands to TF32, as PyTorch's do unless told otherwise."""
-    return _allow_tf32
-
-
-def set_allow_tf32(allowed: bool) -> None:
-    """Choose it, for what is planned from then on: `backends.cudnn.allow_tf32`."""
-    global _allow_tf32
-    _allow_tf32 = bool(allowed)
-
 
 def lower_conv(spec: ConvSpec, properties: DeviceProperties) -> Lowered:
     """The launches of a convolution; words: x, w, y, then the others of its body.

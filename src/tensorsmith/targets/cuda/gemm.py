@@ -22,27 +22,6 @@ from tensorsmith.targets.cuda.gemm_tiled import Tile, tiled_launch
 from tensorsmith.targets.cuda.gemm_wgmma import WgmmaTile, wgmma_launch
 from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, Launch, Lowered, TensorMap, Word
 
-_PRECISIONS = ("highest", "high", "medium")
-_precision = "highest"
-
-
-def float32_matmul_precision() -> str:
-    """How exactly float32 products are computed on CUDA: "highest" in float32, else operands are rounded to tf32."""
-    return _precision
-
-
-def set_float32_matmul_precision(precision: str) -> None:
-    """Choose it, for what is planned from then on. ValueError for anything but "highest", "high" and "medium"."""
-    global _precision
-    if precision not in _PRECISIONS:
-        raise ValueError(f"float32 products have the precisions {', '.join(_PRECISIONS)}, not {precision!r}")
-    _precision = precision
-
-
-def allows_tf32() -> bool:
-    """Whether float32 products may round their operands to 10 bits of mantissa."""
-    return _precision != "highest"
-
 
 def lower_gemm(spec: GemmSpec, properties: DeviceProperties, choice: Choice | None = None) -> Lowered:
     """The launches of a batch of products; words: A, B, C, then the operands beside the results.
