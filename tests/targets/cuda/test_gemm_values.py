@@ -148,3 +148,19 @@ def test_warpgroups_where_results_fit_no_tensor_map():
 
 def test_warpgroups_find_operands_off_an_aligned_address():
     check(bfloat16, 72, 136, 128, Choice(HOPPER["128x128"]), epilogue=True, shift=1, arch="sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tile"),
+    [
+        (float32, Tile(1, 1, 4, 8, 32, 2)), (float32, Tile(1, 1, 4, 8, 32, 8)), (float32, Tile(2, 2, 3, parts=2)),
+        (float64, Tile(1, 1, 4, 16, 16, 4)), (int32, Tile(1, 1, 4, 8, 32, 4)),
+    ],
+    ids=["2", "8", "large", "float64", "int32"],
+)  # fmt: skip
+@pytest.mark.parametrize(("left", "right"), LAYOUTS)
+def test_parts_of_k_in_a_cluster(dtype: DType, tile: Tile, left: str, right: str):
+    depth = -(-200 // tile.parts // tile.depth) * tile.depth
+    check(dtype, 70, 44, 200, Choice(tile, tile.parts, depth), left=left, right=right, epilogue=dtype.kind == "f", arch="sm_90a")
+    if left != right:
+        check(dtype, 35, 61, 133, Choice(tile, tile.parts, depth), batch=(2, 2), left=left, right=right, arch="sm_90a")

@@ -55,7 +55,7 @@ def _launches(
         first = tiled_launch(spec, tile, splits, depth, partial_word)
     else:
         return (naive_launch(spec),), ()
-    if splits == 1:
+    if splits == 1 or (isinstance(tile, Tile) and tile.parts > 1):
         return (first,), ()
     size = 8 if spec.dtype.itemsize == 8 else 4
     return (first, sum_launch(spec, splits, partial_word)), (splits * spec.results * size,)

@@ -4,6 +4,9 @@ A block multiplies a tile (rows, columns) in steps of DEPTH along K. Both operan
 [k][row] and [k][column], copied element by element (any strides) or, where rows lie side by side and the address allows it,
 16 bytes at a time; copies of later steps are under way while one is multiplied. Ordinary arithmetic holds a small block of
 sums in every thread; tf32 gives a warp's part to tensor cores.
+
+Of few results the blocks of a cluster (sm_90) have the same tile and a part of K each: every block adds up a share of the
+tile, in the order of the parts, from the shared memory of all.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from tensorsmith.targets.cuda.kernel import Argument, Constant, ErrorWord, Launc
 from tensorsmith.targets.cuda.scalars import c_type
 from tensorsmith.targets.cuda.tensor_core_functions import with_tensor_core_functions
 
-DEPTH = 16  # along K of a step
 THREADS = 256
 WARPS_DOWN, WARPS_ACROSS = 4, 2  # of a tile, for ordinary arithmetic
 LANES_DOWN, LANES_ACROSS = 4, 8  # of a warp
@@ -34,19 +36,28 @@ LANES_DOWN, LANES_ACROSS = 4, 8  # of a warp
 
 @dataclass(frozen=True)
 class Tile:
-    """Blocks of sums that a thread has down and across (each 16 bytes of rows by 16 bytes of columns), and copies ahead."""
+    """How the work is cut.
+
+    down, across: blocks of sums that a thread has, each `nbytes` of rows by `nbytes` of columns
+    stages:       of shared memory
+    depth:        along K of a step
+    parts:        blocks of a cluster, each with a part of K
+    """
 
     down: int = 2
     across: int = 2
     stages: int = 3
+    nbytes: int = 16
+    depth: int = 16
+    parts: int = 1
 
     def rows(self, dtype: DType) -> int:
         """Rows of a tile."""
-        return WARPS_DOWN * LANES_DOWN * self.down * (16 // dtype.itemsize)
+        return WARPS_DOWN * LANES_DOWN * self.down * (self.nbytes // dtype.itemsize)
 
     def columns(self, dtype: DType) -> int:
         """Columns of a tile."""
-        return WARPS_ACROSS * LANES_ACROSS * self.across * (16 // dtype.itemsize)
+        return WARPS_ACROSS * LANES_ACROSS * self.across * (self.nbytes // dtype.itemsize)
 
 
 @dataclass(frozen=True)
@@ -69,9 +80,11 @@ def fits(spec: GemmSpec) -> bool:
 def tiled_launch(spec: GemmSpec, tile: Tile, splits: int = 1, depth: int = 0, partial_word: int = 0) -> Launch:
     """The launch of a kernel for a spec that `fits`.
 
-    splits, depth: parts that K is in and the extent of one (a multiple of DEPTH); partial_word: where their sums go
+    splits, depth: parts that K is in and the extent of one (a multiple of the tile's depth)
+    partial_word:  where their sums go; not used where they are the parts of a cluster
     """
-    dtype, split = spec.dtype, splits > 1
+    dtype, split = spec.dtype, splits > 1 and tile.parts == 1
+    assert tile.parts in (1, splits)
     outer, inner, k, column = spec.b
     tf32 = spec.allow_tf32 and dtype is dtypes.float32 and tile.rows(dtype) == 128 and tile.columns(dtype) == 128
     structure = _Structure(
@@ -79,13 +92,15 @@ def tiled_launch(spec: GemmSpec, tile: Tile, splits: int = 1, depth: int = 0, pa
         Epilogue.of_partial_sums(spec) if split else Epilogue.of(spec),
     )  # fmt: skip
     rows, columns = tile.rows(dtype), tile.columns(dtype)
-    tiles = -(-spec.M // rows) * -(-spec.N // columns) * math.prod(spec.batch) * splits
+    blocks = -(-spec.M // rows) * -(-spec.N // columns) * math.prod(spec.batch) * splits
+    ring = tile.stages * _stage_elements(structure) * dtype.itemsize
+    exchanged = rows * columns * dtype.itemsize if tile.parts > 1 else 0
     strides = partial_stride_words(spec) if split else stride_words(spec)
     sizes = Constant((*size_words(spec, splits, depth or spec.K), *strides))
     results: list[Argument] = [Word(partial_word)] if split else [Word(2 + i) for i in range(1 + len(spec.beside))]
     return Launch(
-        _text(structure), "gemm_tiled", (min(tiles, 2**31 - 1), 1, 1), (THREADS, 1, 1),
-        (Word(0), Word(1), *results, ErrorWord(), sizes), tile.stages * _stage_elements(structure) * dtype.itemsize,
+        _text(structure), "gemm_tiled", (min(blocks, 2**31 - 1), 1, 1), (THREADS, 1, 1),
+        (Word(0), Word(1), *results, ErrorWord(), sizes), max(ring, exchanged), (tile.parts, 1, 1),
     )  # fmt: skip
 
 
@@ -103,15 +118,17 @@ def _line(s: _Structure, rows: int) -> int:
 
 
 def _stage_elements(s: _Structure) -> int:
-    return DEPTH * (_line(s, s.tile.rows(s.dtype)) + _line(s, s.tile.columns(s.dtype)))
+    return s.tile.depth * (_line(s, s.tile.rows(s.dtype)) + _line(s, s.tile.columns(s.dtype)))
 
 
 def _copy(s: _Structure, number: int) -> str:
     """The text of a function that starts copying one operand's part of a step."""
     rows = (s.tile.rows if number == 0 else s.tile.columns)(s.dtype)
     element, size, side, line = c_type(s.dtype), s.dtype.itemsize, s.sides[number], _line(s, rows)
-    name = "copy_a" if number == 0 else "copy_b"
+    name, depth = "copy_a" if number == 0 else "copy_b", s.tile.depth
     vector = 16 // size
+    if side == "vectors" and depth * rows // vector < THREADS:
+        side = "rows"
     if side == "k":
         places = "const int r = threadIdx.x / 32 * 4 + threadIdx.x % 32 / 8, k = threadIdx.x % 8;"
     else:
@@ -125,7 +142,7 @@ def _copy(s: _Structure, number: int) -> str:
         const int left = rows_left - r;
         const unsigned int bytes = left <= 0 ? 0 : left < {vector} ? left * {size} : 16;
         #pragma unroll
-        for (int j = 0; j < {DEPTH * each // THREADS}; j++) {{
+        for (int j = 0; j < {depth * each // THREADS}; j++) {{
             const int line = k + j * {THREADS // each};
             const bool inside = bytes && line < k_left;
             cp_async_16(to + (line * {line} + r) * {size}, inside ? from + r + line * k_step : from, inside ? bytes : 0);
@@ -139,7 +156,7 @@ __device__ __forceinline__ void {name}(
     #pragma unroll
     for (int i = 0; i < {rows // 32}; i++) {{
         #pragma unroll
-        for (int j = 0; j < {DEPTH // 8}; j++) {{
+        for (int j = 0; j < {depth // 8}; j++) {{
             const int row = r + 32 * i, line = k + 8 * j;
             const bool inside = row < rows_left && line < k_left;
             const {element}* const source = inside ? from + row * row_step + line * k_step : from;
@@ -155,11 +172,14 @@ def _text(s: _Structure) -> str:
     rows, columns = tile.rows(dtype), tile.columns(dtype)
     sums, multiply, store = _tensor_core_parts(s) if s.tf32 else _ordinary_parts(s)
     batch_lines = "\n    ".join(epilogue.batch_lines("split" if s.split else ""))
+    split = "batch / (int)(sizes.inner * sizes.outer)" if s.split else "0"
+    if tile.parts > 1:
+        split, store = "cluster_rank()", _exchange(s)
     kernel = f"""
 #define ROWS {rows}
 #define COLUMNS {columns}
 #define STAGES {tile.stages}
-#define DEPTH {DEPTH}
+#define DEPTH {tile.depth}
 #define LINE_A {_line(s, rows)}
 #define LINE_B {_line(s, columns)}
 
@@ -179,13 +199,14 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {2 if tile.down * tile.a
     const {element}* const planes = (const {element}*)shared;
     const int stage_elements = DEPTH * (LINE_A + LINE_B);
     const int down = (int)((sizes.M + ROWS - 1) / ROWS), across = (int)((sizes.N + COLUMNS - 1) / COLUMNS);
-    const int tiles = down * across, batch = blockIdx.x / tiles;
+    const int block = blockIdx.x{f" / {tile.parts}" if tile.parts > 1 else ""};
+    const int tiles = down * across, batch = block / tiles;
     // Tiles in groups of 8 rows, walked column by column, so that blocks that run together share what they read.
-    const int group = blockIdx.x % tiles / (8 * across), height = min(8, down - 8 * group);
-    const int rest = blockIdx.x % tiles - group * 8 * across;
+    const int group = block % tiles / (8 * across), height = min(8, down - 8 * group);
+    const int rest = block % tiles - group * 8 * across;
     const int m = (8 * group + rest % height) * ROWS, n = rest / height * COLUMNS;
     const int inner = batch % (int)sizes.inner, outer = batch / (int)sizes.inner % (int)sizes.outer;
-    {"const int split = batch / (int)(sizes.inner * sizes.outer);" if s.split else "const int split = 0;"}
+    const int split = {split};
     const int begin = split * (int)sizes.depth, end = min((int)sizes.K, begin + (int)sizes.depth);
     const int steps = (end - begin + DEPTH - 1) / DEPTH;
     const {element}* const a = A + outer * sizes.a[0] + inner * sizes.a[1] + m * sizes.a[2] + begin * sizes.a[3];
@@ -226,7 +247,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {2 if tile.down * tile.a
 def _ordinary_parts(s: _Structure) -> tuple[str, str, str]:
     """Sums, the multiplication of a step, and the stores, by multiply-adds on a thread's blocks of sums."""
     dtype, down, across = s.dtype, s.tile.down, s.tile.across
-    element, total, vector = c_type(dtype), accumulator_type(dtype), 16 // s.dtype.itemsize
+    element, total, vector = c_type(dtype), accumulator_type(dtype), s.tile.nbytes // s.dtype.itemsize
     height, width = down * vector, across * vector
     sums = f"""const int row = warp / {WARPS_ACROSS} * {LANES_DOWN * height} + lane / {LANES_ACROSS} * {vector};
     const int column = warp % {WARPS_ACROSS} * {LANES_ACROSS * width} + lane % {LANES_ACROSS} * {vector};
@@ -238,7 +259,7 @@ def _ordinary_parts(s: _Structure) -> tuple[str, str, str]:
     x, y = loaded(dtype, "x[i]"), loaded(dtype, "y[j]")
     multiply = f"""#pragma unroll
         for (int k = 0; k < DEPTH; k++) {{
-            struct __align__(16) Vector {{ {element} at[{vector}]; }};
+            struct __align__({s.tile.nbytes}) Vector {{ {element} at[{vector}]; }};
             {element} x[{height}], y[{width}];
             #pragma unroll
             for (int i = 0; i < {down}; i++) {{
@@ -266,6 +287,38 @@ def _ordinary_parts(s: _Structure) -> tuple[str, str, str]:
             {_store_pair(s.epilogue, ("sums[i][j]", "sums[i][j + 1]"), at_row, at_column)}
         }}"""
     return sums, multiply, store
+
+
+def _exchange(s: _Structure) -> str:
+    """Lines that put a block's sums into shared memory and store its share of the cluster's."""
+    dtype, tile = s.dtype, s.tile
+    total, vector, wide = accumulator_type(dtype), tile.nbytes // dtype.itemsize, dtype.itemsize == 8
+    rows, columns = tile.rows(dtype), tile.columns(dtype)
+    height, width = tile.down * vector, tile.across * vector
+    word = f"cluster_load_{64 if wide else 32}(base + e * {dtype.itemsize}, part)"
+    if dtype.kind == "f":
+        word = f"__longlong_as_double({word})" if wide else f"__uint_as_float({word})"
+    share = -(-rows * columns // tile.parts)
+    return f"""cp_async_wait<0>();
+    __syncthreads();
+    {total}* const mine = ({total}*)shared;
+    #pragma unroll
+    for (int i = 0; i < {height}; i++)
+        #pragma unroll
+        for (int j = 0; j < {width}; j++) {{
+            const int r = row + i / {vector} * {LANES_DOWN * vector} + i % {vector};
+            mine[r * COLUMNS + column + j / {vector} * {LANES_ACROSS * vector} + j % {vector}] = sums[i][j];
+        }}
+    cluster_sync();
+    for (int e = split * {share} + threadIdx.x; e < min((split + 1) * {share}, ROWS * COLUMNS); e += {THREADS}) {{
+        const long long at_row = m + e / COLUMNS, at_column = n + e % COLUMNS;
+        if (at_row >= sizes.M || at_column >= sizes.N) continue;
+        {total} sum = 0;
+        #pragma unroll
+        for (int part = 0; part < {tile.parts}; part++) sum += {word};
+        {s.epilogue.element("sum", "at_row", "at_column")}
+    }}
+    cluster_sync();  // others may still read here"""
 
 
 def _tensor_core_parts(s: _Structure) -> tuple[str, str, str]:

@@ -156,6 +156,22 @@ __device__ __forceinline__ unsigned int cluster_rank() {
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }""",
+    # What block `rank` of the cluster has at the same place of its shared memory.
+    "cluster_load_32": """
+__device__ __forceinline__ unsigned int cluster_load_32(unsigned int at, unsigned int rank) {
+    unsigned int there, word;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(word) : "r"(there) : "memory");
+    return word;
+}""",
+    "cluster_load_64": """
+__device__ __forceinline__ unsigned long long cluster_load_64(unsigned int at, unsigned int rank) {
+    unsigned int there;
+    unsigned long long word;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(word) : "r"(there) : "memory");
+    return word;
+}""",
     # A barrier of all threads of a cluster.
     "cluster_sync": """
 __device__ __forceinline__ void cluster_sync() {
