@@ -582,6 +582,12 @@ API Result cuGetErrorString(int code, const char** text) {
     return *text ? SUCCESS : INVALID_VALUE;
 }
 
+// NVRTC asks for tables of what is not in the driver's interface, and does without where there are none.
+API Result cuGetExportTable(const void** table, const void*) {
+    *table = nullptr;
+    return NOT_FOUND;
+}
+
 API Result cuGetProcAddress_v2(const char* symbol, void** function, int, uint64_t, int* status) {
     static void* self = [] {
         Dl_info info;
