@@ -13,10 +13,14 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")
 _compiled: set[tuple[str, str]] = set()
 
 
-def _is_cubin(source: str, name: str, architecture: str) -> bool:
-    from tensorsmith.targets.cuda.compile import compile_cubin
+def _fault(source: str, name: str, architecture: str) -> str:
+    """What is wrong with a text; nothing where it compiles."""
+    from tensorsmith.targets.cuda.compile import CudaCompileError, compile_cubin
 
-    return compile_cubin(source, name, architecture).startswith(b"\x7fELF")
+    try:
+        return "" if compile_cubin(source, name, architecture).startswith(b"\x7fELF") else "no cubin"
+    except CudaCompileError as error:
+        return str(error)
 
 
 @functools.cache
@@ -31,5 +35,6 @@ def compile_all(lowered: Lowered, architectures: tuple[str, ...] = ARCHITECTURES
         assert f"{launch.name}(" in launch.source
         for architecture in architectures:
             if (launch.source, architecture) not in _compiled:
-                assert _compiler().submit(_is_cubin, launch.source, launch.name, architecture).result()
+                fault = _compiler().submit(_fault, launch.source, launch.name, architecture).result()
+                assert not fault, fault
                 _compiled.add((launch.source, architecture))

@@ -36,10 +36,11 @@ def way(spec, multiprocessors=132):
 def test_the_way_follows_the_ranks():
     assert way(ranks(4096, 0, 4096)) == "block"
     assert way(ranks(4096, 0, 4096, dtypes.int64)) == "keys"
-    assert way(ranks(50000, 0, 50)) == "select"
-    assert way(ranks(50000, 25000, 1)) == "select"
+    assert way(ranks(50000, 0, 50, rows=500)) == "select_whole"
+    assert way(ranks(50000, 0, 50)) == "select_parts"
+    assert way(ranks(50000, 25000, 1)) == "select_whole"
     assert way(ranks(50000, 7, 50)) == "keys"
-    assert way(ranks(1 << 20, 0, 50, rows=1)) == "keys" and way(ranks(1 << 20, 0, 50, rows=500)) == "select"
+    assert way(ranks(1 << 20, 1000, 1, rows=1)) == "keys" and way(ranks(1 << 20, 1000, 1, rows=500)) == "select_whole"
 
 
 def test_another_shape_is_no_other_text():
@@ -91,8 +92,11 @@ def test_ranks_against_numpy(emulated, dtype, descending):
     ):  # fmt: skip
         x = laid_out(values(rng, dtype, shape, many_equal), source_order)
         found = laid_out(np.full((shape[0], length, shape[2]), -1), result_order)
+        again = found.copy(order="K")
         spec = RankSpec(dtype, descending, shape, 1, start, length, strides_of(x), strides_of(found))
         assert run_lowered(lower_ranks(spec), [x, found]) == 0
+        assert run_lowered(lower_ranks(spec, DeviceProperties(multiprocessors=1)), [x, again]) == 0
+        np.testing.assert_array_equal(found, again)
         want = np.apply_along_axis(order, 1, x.astype(np.float64) if dtype.is_half else x, descending)
         np.testing.assert_array_equal(found, want[:, start : start + length], f"{spec}")
 
