@@ -91,8 +91,15 @@ def expression(structure: Structure, instr: Instr, args: list[str]) -> str:
         return cast_expression(body[instr.args[0]].dtype, instr.dtype, args[0])
     if instr.kind is Kind.APPLY:
         assert instr.fn is not None
+        if instr.fn is Fn.ERF and instr.dtype is dtypes.float32 and _rounds_to_bfloat16(structure):
+            return f"erf_for_bfloat16({args[0]})"
         return apply_expression(instr.fn, body[instr.args[-1]].dtype, args)
     raise NotImplementedError(f"a {instr.kind.value} instruction outside its place in a kernel body")
+
+
+def _rounds_to_bfloat16(structure: Structure) -> bool:
+    """Whether nothing of a pointwise kernel is written but bfloat16: each of its steps alone would have been rounded so."""
+    return not structure.along and all(dtype is dtypes.bfloat16 for dtype in structure.outputs)
 
 
 @dataclass
@@ -104,6 +111,7 @@ class Scope:
     leaf: Leaf
     known: dict[int, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
+    special: Callable[[Instr, list[str]], str | None] = lambda instr, args: None  # an expression of a schedule's own
 
     def line(self, text: str) -> None:
         """Add a line."""
@@ -131,10 +139,20 @@ class Scope:
             text = self.leaf(position, instr)
         elif instr.kind is Kind.RANDOM:
             text = f"random{position}.at({args[0]}, {args[1]})"
+        elif (pack := self._pack_of_halves(instr)) is not None:
+            text = f"widen_at_bfloat16({pack}, e)"
         else:
-            text = expression(self.structure, instr, args)
+            text = self.special(instr, args) or expression(self.structure, instr, args)
         self.line(f"const {c_type(instr.dtype)} v{position} = {text};")
         self.known[position] = f"v{position}"
+
+    def _pack_of_halves(self, instr: Instr) -> str | None:
+        """The pack of which a CAST widens element e, where it is one of bfloat16."""
+        source = self.structure.body[instr.args[0]] if instr.kind is Kind.CAST else instr
+        if source.kind is not Kind.LOAD or source.dtype is not dtypes.bfloat16 or instr.dtype is not dtypes.float32:
+            return None
+        pack, found, _ = self.leaf(instr.args[0], source).partition(".at[e]")
+        return pack if found else None
 
 
 def random_blocks(body: tuple[Instr, ...], needed: Iterable[int]) -> list[str]:

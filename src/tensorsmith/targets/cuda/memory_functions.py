@@ -62,6 +62,16 @@ __device__ __forceinline__ void store_elements(const Pack<T, N>& pack, T* to, In
 }""",
 }
 
+# Element e of a pack of bfloat16, from the word that holds it: one instruction for either half.
+_HALVES = {
+    "widen_at_bfloat16": """
+template <int N> __device__ __forceinline__ float widen_at_bfloat16(const Pack<unsigned short, N>& pack, int e) {
+    if constexpr (N % 2) return widen_bfloat16(pack.at[e]);
+    const unsigned int word = reinterpret_cast<const unsigned int*>(pack.at)[e / 2];
+    return __uint_as_float(e % 2 ? word & 0xffff0000u : word << 16);
+}""",
+}
+
 # Two floats rounded to a pair of halves, the first in the low bits.
 _PAIRS = {
     "narrow_pair_float16": """
@@ -135,5 +145,5 @@ template <typename T> __device__ __forceinline__ T load_from_block(const T* shar
 }
 
 MEMORY_FUNCTIONS: dict[str, str] = {
-    name: text.strip() for name, text in (_PACKS | _PAIRS | _INDICES | _CLUSTERS).items()
+    name: text.strip() for name, text in (_PACKS | _HALVES | _PAIRS | _INDICES | _CLUSTERS).items()
 }

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tensorsmith.core.dtypes import float32
 from tensorsmith.kernels.canonical import Structure
 from tensorsmith.kernels.levels import Levels, find_levels
 from tensorsmith.kernels.spec import Instr, Kind
+from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cuda.body import (
     KEPT_COST,
     PLACES,
@@ -121,6 +123,9 @@ class RowText:
         self.names |= {k: f"out{k - structure.first_output}" for k in self.outputs}
         self.read = [k for k in self.inputs if self.moves[k]]
         self.lines: list[str] = []
+        self.divisors: set[str] = set()
+        along = [d for d, row in zip(structure.outputs, structure.rows) if not row]
+        self.all_halves = all(dtype.is_half for dtype in along)
         self.uniform = uniform_scope(structure)
         self.row_known: dict[int, str] = dict(self.uniform.known)
         self.stored: set[int] = set()  # kept values computed by a pass before
@@ -309,6 +314,39 @@ class RowText:
                 self._line(f"for (int e = 0; e < {self.tile.width}; e++) v{p}[e] = {value};")
                 self.row_known[p] = f"v{p}[e]"
 
+    def _divisors(self, roots: Iterable[int]) -> None:
+        """What quotients of elements by values of the row need, where results are rounded to halves."""
+        for p in sorted(needed_for(self.structure, roots, self.row_known)):
+            divisor = self._divisor(self.body[p])
+            if divisor is None or f"inverse{divisor}" in self.divisors:
+                continue
+            self.divisors.add(f"inverse{divisor}")
+            value, e = self.row_known[divisor], "" if self.tile.inner else "[e]"
+            lines = [f"scale{divisor}{e} = scale_for_quotients({value});",
+                     f"inverse{divisor}{e} = 1.0f / ({value} * scale{divisor}{e});"]  # fmt: skip
+            if self.tile.inner:
+                self.lines += [f"    const float {line}" for line in lines]
+            else:
+                self._line(f"float scale{divisor}[{self.tile.width}], inverse{divisor}[{self.tile.width}];")
+                self._line("#pragma unroll")
+                self._line(f"for (int e = 0; e < {self.tile.width}; e++) {{ {' '.join(lines)} }}")
+
+    def _divisor(self, instr: Instr) -> int | None:
+        """The value of the row by which an element is divided, where the quotient is rounded to a half."""
+        if instr.fn is not Fn.DIV or instr.dtype is not float32 or not self.all_halves:
+            return None
+        numerator, divisor = instr.args
+        if self.levels.varies[divisor] or not self.levels.varies[numerator] or divisor in self.uniform.known:
+            return None
+        return divisor
+
+    def _quotient(self, instr: Instr, args: list[str]) -> str | None:
+        divisor = self._divisor(instr)
+        if divisor is None or f"inverse{divisor}" not in self.divisors:
+            return None
+        e = "" if self.tile.inner else "[e]"
+        return f"quotient_for_half({args[0]}, scale{divisor}{e}, inverse{divisor}{e})"
+
     # ----------------------------------------------------------------------------------------------------- elements
 
     def _element_leaf(self, position: int, instr: Instr) -> str:
@@ -321,7 +359,7 @@ class RowText:
     def _element_scope(self, indent: str) -> Scope:
         known = dict(self.row_known)
         known |= {p: f"k{p}[n][e]" for p in self.stored}
-        return Scope(self.structure, indent, self._element_leaf, known)
+        return Scope(self.structure, indent, self._element_leaf, known, special=self._quotient)
 
     def _pass(self, roots: Sequence[int], inside: Scope, before: Sequence[str] = (), after: Sequence[str] = ()) -> None:
         """The loop over a thread's units around the lines of `inside`, which compute `roots` of one element.
@@ -614,6 +652,7 @@ class RowText:
         halves = {k: narrowed(structure, value) for k, value in chosen}
         roots = [value if (half := halves[k]) is None else half for k, value in chosen]
         self._row_values(roots)
+        self._divisors(roots)
         inside = self._element_scope("        ")
         before, after = [], []
         for (k, _), root in zip(chosen, roots):
