@@ -56,14 +56,40 @@ def problem(
 
     out: the layout of the result, if it is another; more: further fields of the spec
     """
-    rank, strides = len(x) - 2, LAYOUTS[layout]
+    node, inputs, place = _written(kind, dtype, x, w, (stride, padding, dilation), groups, layout, out)
+    rng = np.random.default_rng(seed)
+    places, memory, values = {}, {}, {}
+    for each in inputs:
+        shape, strides = each.shape, LAYOUTS[layout](each.shape)
+        places[each] = Strided(shape, strides)
+        numbers = rng.standard_normal(shape) if dtype.is_floating_point else rng.integers(-5, 6, shape)
+        memory[each] = _laid_out(numbers.astype(np.float32).astype(dtype.numpy), strides)
+        values[each] = _seen(memory[each], places[each]).astype(np.float64)
+    (x_node, x_at), (w_node, w_at) = (_located(operand, places, memory, values, dtype) for operand in node.inputs)
+    result = np.zeros(math.prod(node.shape), dtype.numpy)
+    result.view(np.uint8)[:] = 0xFF  # NaN, or -1
+    spec = _spec(node, x_at, w_at, place, **more)
+    return Problem(spec, [memory[x_node], memory[w_node], result], _value(node, values))
+
+
+def spec_only(kind, dtype, x, w, stride=1, padding=0, dilation=1, groups=1, layout="nchw", out=None, **more) -> ConvSpec:
+    """The spec of a problem whose operands are views of its inputs."""
+    node, inputs, place = _written(kind, dtype, x, w, (stride, padding, dilation), groups, layout, out)
+    places = {each: Strided(each.shape, LAYOUTS[layout](each.shape)) for each in inputs}
+    (_, x_at), (_, w_at) = (_located(operand, places, {}, {}, dtype) for operand in node.inputs)
+    return _spec(node, x_at, w_at, place, **more)
+
+
+def _written(kind, dtype, x, w, numbers, groups, layout, out) -> tuple[Node, list[Node], Strided]:
+    """The node of a convolution, the inputs of its graph, and where its result lies."""
+    rank = len(x) - 2
+    stride, padding, dilation = numbers
     each = {"stride": stride, "low": padding, "high": padding, "dilation": dilation, "step": 1}
     attrs = {name: (value,) * rank if isinstance(value, int) else tuple(value) for name, value in each.items()}
     attrs["groups"] = groups
     y = convolution.result_shape(x, w, attrs)
     graph = Graph()
-    first, second = {"forward": (x, w), "input": (y, w), "weight": (y, x)}[kind]
-    inputs = [graph.input(shape, dtype) for shape in (first, second)]
+    inputs = [graph.input(shape, dtype) for shape in {"forward": (x, w), "input": (y, w), "weight": (y, x)}[kind]]
     if kind == "forward":
         names = ("stride", "low", "high", "dilation", "step", "groups")
         node = convolution.convolution(*inputs, *(attrs[name] for name in names))
@@ -71,29 +97,21 @@ def problem(
         node = convolution.of_input(x[2:], *inputs, attrs)
     else:
         node = convolution.of_weight(w[2:], *inputs, attrs)
-    rng = np.random.default_rng(seed)
-    places, memory, values = {}, {}, {}
-    for each_input in inputs:
-        shape = each_input.shape
-        places[each_input] = Strided(shape, strides(shape))
-        numbers = rng.standard_normal(shape) if dtype.is_floating_point else rng.integers(-5, 6, shape)
-        memory[each_input] = _laid_out(numbers.astype(np.float32).astype(dtype.numpy), strides(shape))
-        values[each_input] = _seen(memory[each_input], places[each_input]).astype(np.float64)
     place = Strided(node.shape, LAYOUTS[out or layout](node.shape))
     while node.op is not Primitive.CONV:
         assert node.op is Primitive.PERMUTE, "the gradient of a weight is a permuted convolution"
         axes = node.attrs["axes"]
         node, found = node.inputs[0], place.strides
         place = Strided(node.shape, tuple(found[axes.index(axis)] for axis in range(node.ndim)))
-    (x_node, x_at), (w_node, w_at) = (_located(operand, places, memory, values, dtype) for operand in node.inputs)
+    return node, inputs, place
+
+
+def _spec(node: Node, x: Strided, w: Strided, y: Strided, **more) -> ConvSpec:
     spec = ConvSpec(
-        dtype, x_at.shape, w_at.shape, node.shape, x_at.strides, w_at.strides, place.strides,
+        node.dtype, x.shape, w.shape, node.shape, x.strides, w.strides, y.strides,
         *(node.attrs[name] for name in ("stride", "low", "dilation", "step", "groups")), **more,
     )  # fmt: skip
-    spec = replace(spec, starts=(x_at.offset, w_at.offset, *spec.starts[2:]))
-    result = np.zeros(math.prod(node.shape), dtype.numpy)
-    result.view(np.uint8)[:] = 0xFF  # NaN, or -1
-    return Problem(spec, [memory[x_node], memory[w_node], result], _value(node, values))
+    return replace(spec, starts=(x.offset, w.offset, *spec.starts[2:]))
 
 
 def _laid_out(array: np.ndarray, strides) -> np.ndarray:

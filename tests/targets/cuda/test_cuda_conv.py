@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from conv_cases import KINDS, problem
+from conv_cases import KINDS, problem, spec_only
 
 from emulator.run import emulated_properties, run_lowered
 from tensorsmith.core.dtypes import bfloat16, float16, float32, float64, int8, int64
@@ -42,12 +42,13 @@ def conv_spec(dtype, x, w, stride=1, low=0, high=None, dilation=1, step=1, group
 
 
 def biased_relu(dtype):
-    """relu(sum + bias)."""
+    """relu(sum + bias), in float32."""
     body = (
-        Instr(Kind.LOAD, dtype, index=0), Instr(Kind.LOAD, dtype, index=1), Instr(Kind.APPLY, dtype, (0, 1), fn=Fn.ADD),
-        Instr(Kind.APPLY, dtype, (2,), fn=Fn.RELU),
+        Instr(Kind.LOAD, dtype, index=0), Instr(Kind.CAST, float32, (0,)), Instr(Kind.LOAD, dtype, index=1),
+        Instr(Kind.CAST, float32, (2,)), Instr(Kind.APPLY, float32, (1, 3), fn=Fn.ADD),
+        Instr(Kind.APPLY, float32, (4,), fn=Fn.RELU),
     )  # fmt: skip
-    return Body(body, 3, (COLUMN,))
+    return Body(body, 5, (COLUMN,))
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
@@ -131,3 +132,58 @@ def test_dtypes(dtype, most, kind, emulated):
     made = problem(kind, dtype, *(((1, 1, 2, 2), (1, 1, 2, 2)) if small else ((2, 4, 7, 9), (6, 2, 3, 2))), **attrs)
     assert run_lowered(lower_conv(made.spec, emulated_properties()), made.arrays) == 0
     assert made.error <= most
+
+
+ON_TENSOR_CORES = [
+    ((2, 16, 8, 8), (32, 16, 3, 3), dict(padding=1)),
+    ((2, 24, 7, 9), (72, 24, 3, 3), dict(padding=1, stride=2)),
+    ((3, 8, 6, 6), (130, 8, 1, 1), dict(stride=2)),
+    ((2, 12, 10, 10), (24, 4, 3, 3), dict(padding=1, stride=2, groups=3)),
+    ((2, 3, 9, 9), (16, 3, 3, 3), dict(dilation=2)),
+    ((3, 16, 20), (24, 16, 5), dict(padding=2, stride=2)),
+    ((2, 8, 3, 4, 5), (8, 8, 2, 2, 2), dict(padding=1)),
+]
+
+
+@pytest.mark.parametrize("dtype, layout", [(bfloat16, "nhwc"), (float16, "nchw"), (float32, "nhwc")], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("x, w, attrs", ON_TENSOR_CORES, ids=str)
+def test_tensor_cores(x, w, attrs, kind, layout, dtype, emulated):
+    made = problem(kind, dtype, x, w, layout=layout, tf32=True, **attrs)
+    lowered = lower_conv(made.spec, emulated_properties())
+    assert "conv_mma" in {launch.name for launch in lowered.launches}
+    assert run_lowered(lowered, made.arrays) == 0
+    assert made.error < (8e-3 if dtype is bfloat16 else 1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensor_cores_read_what_is_not_aligned(kind, emulated):
+    made = problem(kind, bfloat16, (2, 16, 8, 8), (32, 16, 3, 3), padding=1, layout="nhwc")
+    for number in range(2):
+        array = made.arrays[number]
+        made.arrays[number] = np.concatenate([array[:1], array])[1:]
+    assert run_lowered(lower_conv(made.spec, emulated_properties()), made.arrays) == 0
+    assert made.error < 8e-3
+
+
+@pytest.mark.parametrize("architecture, dtype", [("sm_75", float32), ("sm_80", bfloat16), ("sm_90a", float32)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_implicit_products_compile(layout, kind, architecture, dtype):
+    for x, w in [((8, 64, 8, 8), (64, 64, 3, 3)), ((64, 128, 32, 32), (256, 128, 3, 3)), ((8, 16, 16, 16), (8, 16, 3, 3))]:
+        spec = spec_only(kind, dtype, x, w, padding=1, layout=layout, tf32=True)
+        for launch in lower_conv(spec, DeviceProperties(architecture)).launches:
+            assert nvrtc(launch.source, launch.name, architecture)
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_body_is_computed(layout, dtype, emulated):
+    """relu(sum + bias): a bias a channel, in a kernel of one part and in one whose depth is split."""
+    for x in ((2, 8, 5, 5), (40, 8, 16, 16)):
+        w = (24, 8, 3, 3)
+        made = problem("forward", dtype, x, w, layout=layout, body=biased_relu(dtype), others=((0, 1, 0, 0),))
+        bias = np.random.default_rng(1).standard_normal(24).astype(np.float32).astype(dtype.numpy)
+        assert run_lowered(lower_conv(made.spec, emulated_properties()), [*made.arrays, bias]) == 0
+        made.wanted = np.maximum(made.wanted + bias.astype(np.float64)[:, None, None], 0)
+        assert made.error < (8e-3 if dtype is bfloat16 else 1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tensorsmith.kernels.spec_conv import ConvSpec, without_zeros
 from tensorsmith.targets.cuda.conv_direct import direct_launch
 from tensorsmith.targets.cuda.conv_gather import fits
+from tensorsmith.targets.cuda.conv_mma import fits_mma, mma_launches
 from tensorsmith.targets.cuda.conv_simt import simt_launches
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Launch, Lowered
 
@@ -29,5 +30,7 @@ def lower_conv(spec: ConvSpec, properties: DeviceProperties) -> Lowered:
 def _launches(spec: ConvSpec, properties: DeviceProperties, scratch: int) -> tuple[tuple[Launch, ...], tuple[int, ...]]:
     """The launches of a part, whose first scratch buffer is word `scratch`, and the bytes of each."""
     if spec.dtype.is_floating_point and fits(spec):
+        if fits_mma(spec, properties):
+            return mma_launches(spec, properties, scratch)
         return simt_launches(spec, properties, scratch)
     return (direct_launch(spec),), ()

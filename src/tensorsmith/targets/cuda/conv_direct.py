@@ -8,7 +8,7 @@ from tensorsmith.core.dtypes import DType, compute_dtype
 from tensorsmith.kernels.spec_conv import ConvSpec
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.epilogue import finished_function, memory_type
-from tensorsmith.targets.cuda.kernel import ErrorWord, Launch, Word
+from tensorsmith.targets.cuda.kernel import Constant, ErrorWord, Launch, Word
 from tensorsmith.targets.cuda.scalars import c_type, cast_expression
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
@@ -18,20 +18,48 @@ MOST_BLOCKS = 1 << 20  # threads stride over the rest
 
 def direct_launch(spec: ConvSpec) -> Launch:
     """The one launch of a direct convolution."""
-    rank = spec.rank
+    struct, sizes, function = direct_function(spec)
+    element, others = memory_type(spec.dtype), len(spec.others)
+    text = f"""
+{struct}
+
+{finished_function(spec.body, spec.dtype, others)}
+
+{function}
+
+extern "C" __global__ void __launch_bounds__({THREADS}) conv_direct(
+    const {element}* x, const {element}* w, {element}* y, {_parameters(element, others)}long long* error,
+    const __grid_constant__ DirectSizes s) {{
+    any_convolution(x, w, y, {"".join(f"o{k}, " for k in range(1, others + 1))}error, s);
+}}
+"""
+    words = tuple(Word(i) for i in range(3 + others))
+    grid = (min(MOST_BLOCKS, -(-math.prod(spec.y) // THREADS)), 1, 1)
+    return Launch(with_dependencies(text) + "\n" + text, "conv_direct", grid, (THREADS, 1, 1), (*words, ErrorWord(), sizes))
+
+
+def _parameters(element: str, others: int) -> str:
+    return "".join(f"const {element}* o{k}, " for k in range(1, others + 1))
+
+
+def direct_function(spec: ConvSpec, partial: bool = False) -> tuple[str, Constant, str]:
+    """The struct of the direct convolution, its words, and the text of `any_convolution(x, w, y, others..., error, sizes)`.
+
+    All threads of a grid call it. partial: the sums are stored as they are, in the compute dtype.
+    """
+    rank, others = spec.rank, 0 if partial else len(spec.others)
     struct, sizes = sizes_struct(
         {
             "results": math.prod(spec.y), "inner": spec.w[1], "outer": spec.w[0] // spec.groups, "y": spec.y,
             "kernel": spec.w[2:], "space": spec.x[2:], "x_strides": spec.x_strides, "w_strides": spec.w_strides,
-            "y_strides": spec.y_strides,
-            "stride": spec.stride, "low": spec.low, "dilation": spec.dilation, "step": spec.step,
-            "starts": spec.starts,
-            **{f"other{k}": strides for k, strides in enumerate(spec.others, 1)},
-        }
+            "y_strides": spec.y_strides, "stride": spec.stride, "low": spec.low, "dilation": spec.dilation,
+            "step": spec.step, "starts": spec.starts,
+            **{f"other{k}": strides for k, strides in enumerate(spec.others[:others], 1)},
+        },
+        "DirectSizes",
     )  # fmt: skip
-    element, others = memory_type(spec.dtype), len(spec.others)
-    parameters = [f"const {element}* __restrict__ x", f"const {element}* __restrict__ w", f"{element}* __restrict__ y"]
-    parameters += [f"const {element}* __restrict__ o{k}" for k in range(1, others + 1)]
+    element = memory_type(spec.dtype)
+    stored = c_type(compute_dtype(spec.dtype)) if partial else element
     last = spec.y_strides[1] == 1 and spec.y_strides[-1] != 1
     order = ["n", *(f"p{a}" for a in range(rank)), "o"] if last else ["n", "o", *(f"p{a}" for a in range(rank))]
     axes = ["n", "o", *(f"p{a}" for a in range(rank))]
@@ -44,7 +72,7 @@ def direct_launch(spec: ConvSpec) -> Launch:
     def place(strides: str) -> str:
         return " + ".join(f"{name} * s.{strides}[{axis}]" for axis, name in enumerate(axes))
 
-    loops, ends, at, of_w = [], 0, "", ""
+    loops, at, of_w = [], "", ""
     for a in range(rank):
         loops.append(f"for (long long k{a} = 0; k{a} < s.kernel[{a}]; k{a}++) {{")
         loops.append(f"    long long c{a} = p{a} * s.stride[{a}] + k{a} * s.dilation[{a}] - s.low[{a}];")
@@ -54,18 +82,16 @@ def direct_launch(spec: ConvSpec) -> Launch:
         loops.append(f"    if (c{a} < 0 || c{a} >= s.space[{a}]) continue;")
         at += f" + c{a} * s.x_strides[{a + 2}]"
         of_w += f" + k{a} * s.w_strides[{a + 2}]"
-        ends += 1
     given = [f"o{k}[{place(f'other{k}')}]" for k in range(1, others + 1)]
+    moved = "".join(f" o{k} += s.starts[{k + 2}];" for k in range(1, others + 1))
+    result = "sum" if partial else f"finished({', '.join([of_sum(spec.dtype, 'sum'), *given, 'error'])})"
     body = "\n        ".join(lines)
-    text = f"""
-{struct}
-
-{finished_function(spec.body, spec.dtype, others)}
-
-extern "C" __global__ void __launch_bounds__({THREADS}) conv_direct(
-    {", ".join(parameters)}, long long* error, const Sizes s) {{
-    x += s.starts[0]; w += s.starts[1]; y += s.starts[2];{"".join(f" o{k} += s.starts[{k + 2}];" for k in range(1, others + 1))}
-    for (long long i = blockIdx.x * (long long){THREADS} + threadIdx.x; i < s.results; i += gridDim.x * (long long){THREADS}) {{
+    function = f"""__device__ __noinline__ void any_convolution(
+    const {element}* x, const {element}* w, {stored}* y, {_parameters(element, others)}long long* error,
+    const DirectSizes& s) {{
+    x += s.starts[0]; w += s.starts[1];{"" if partial else " y += s.starts[2];"}{moved}
+    const long long threads = gridDim.x * (long long)blockDim.x;
+    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < s.results; i += threads) {{
         {body}
         const {element}* const image = x + n * s.x_strides[0] + o / s.outer * s.inner * s.x_strides[1];
         const {element}* const kernel = w + o * s.w_strides[0];
@@ -76,14 +102,11 @@ extern "C" __global__ void __launch_bounds__({THREADS}) conv_direct(
             for (long long c = 0; c < s.inner; c++) {{
                 {multiply_add(spec.dtype, "a[c * s.x_strides[1]]", "b[c * s.w_strides[1]]")}
             }}
-        {"}" * ends}
-        y[{place("y_strides")}] = finished({", ".join([of_sum(spec.dtype, "sum"), *given, "error"])});
+        {"}" * rank}
+        y[{place("y_strides")}] = {result};
     }}
-}}
-"""
-    words = tuple(Word(i) for i in range(3 + others))
-    grid = (min(MOST_BLOCKS, -(-math.prod(spec.y) // THREADS)), 1, 1)
-    return Launch(with_dependencies(text) + "\n" + text, "conv_direct", grid, (THREADS, 1, 1), (*words, ErrorWord(), sizes))
+}}"""
+    return struct, sizes, function
 
 
 def sum_type(dtype: DType) -> str:
