@@ -10,11 +10,20 @@ stream belongs to the process, one random generator serves all devices, and erro
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from tensorsmith.amp import cuda_names as amp
+from tensorsmith.compile.cuda_graphs import (
+    CUDAGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from tensorsmith.targets.cuda import (
     allocator,
     copies,
@@ -29,6 +38,8 @@ from tensorsmith.targets.cuda.compile import CudaCompileError, CudaUnavailableEr
 from tensorsmith.targets.cuda.devices import current_device, device_count, is_available
 from tensorsmith.targets.cuda.driver import CudaError
 from tensorsmith.targets.cuda.streams import Event, ExternalStream, Stream as _Stream, StreamContext, set_stream
+
+sys.modules[f"{__name__}.amp"] = amp  # for `from tensorsmith.cuda.amp import ...`
 
 
 def _index(device: Any) -> int:
@@ -326,12 +337,13 @@ def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
 
 
 __all__ = [
-    "CudaCompileError", "CudaError", "CudaUnavailableError", "Event", "ExternalStream", "OutOfMemoryError", "Stream",
-    "StreamContext", "can_device_access_peer", "current_device", "current_stream", "default_stream", "device", "device_count",
-    "device_of", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties",
-    "get_per_process_memory_fraction", "get_rng_state", "get_sync_debug_mode", "init", "initial_seed", "is_available",
-    "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved",
-    "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats", "memory_summary", "reset_peak_memory_stats", "seed",
-    "seed_all", "set_allocator", "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_stream",
+    "CUDAGraph", "CudaCompileError", "CudaError", "CudaUnavailableError", "Event", "ExternalStream", "OutOfMemoryError",
+    "Stream", "StreamContext", "can_device_access_peer", "current_device", "current_stream", "default_stream", "device",
+    "device_count", "device_of", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties",
+    "get_per_process_memory_fraction", "get_rng_state", "get_sync_debug_mode", "graph", "graph_pool_handle", "init",
+    "initial_seed", "is_available", "is_bf16_supported", "is_current_stream_capturing", "is_initialized",
+    "make_graphed_callables", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved",
+    "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats", "memory_summary", "reset_peak_memory_stats",
+    "seed", "seed_all", "set_allocator", "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_stream",
     "set_sync_debug", "set_sync_debug_mode", "stream", "synchronize",
 ]  # fmt: skip

@@ -385,3 +385,17 @@ def test_without_a_device_cuda_is_not_on(monkeypatch):
     with mode:
         assert not ts.is_autocast_enabled("cuda")
     assert ts.amp.is_autocast_available("cuda") and not ts.amp.is_autocast_available("tpu")
+
+
+def test_the_older_names_of_cuda_warn():
+    from tensorsmith.cuda.amp import GradScaler, autocast, custom_bwd, custom_fwd
+
+    assert ts.cuda.amp.autocast is autocast
+    with pytest.warns(FutureWarning, match=r"Please use `ts.amp.autocast\('cuda', args...\)` instead"):
+        assert autocast(enabled=False).device == "cuda"
+    with pytest.warns(FutureWarning, match="GradScaler"):
+        assert not GradScaler(enabled=False).is_enabled()
+    with pytest.warns(FutureWarning, match="custom_fwd"):
+        custom_fwd(lambda ctx, x: x)
+    with pytest.warns(FutureWarning, match="custom_bwd"):
+        custom_bwd(lambda ctx, x: x)

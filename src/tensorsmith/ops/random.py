@@ -119,6 +119,11 @@ class Generator:
         return self.key, self._advance(count)
 
     def _advance(self, count: int) -> int:
+        if modes.capture is not None:
+            raise RuntimeError(
+                "random numbers cannot be drawn while a CUDA graph is captured: every replay would draw the same; a function "
+                "of ts.compile draws anew in its replays"
+            )
         first = self.offset
         self.offset = first + -(-count // 4) * 4  # whole blocks of four words
         return first

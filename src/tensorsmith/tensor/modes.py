@@ -20,6 +20,7 @@ class _Modes(threading.local):
     tracer: Any = None  # an object whose `call(operator, operands, attrs)` replaces execution
     autocast: Any = None  # who casts operands to the dtype that their operator runs in (`amp/casting.py`)
     casts: dict | None = None  # what it keeps of weights, until the outermost autocast is left; None: it keeps nothing
+    capture: Any = None  # the CUDA graph that this thread captures its calls into (`compile/cuda_graphs.py`)
     anomaly: bool = False  # keep the user's line with every node, look for NaN in gradients
     check_nan: bool = True  # in anomaly mode: look for NaN
     saved_hooks: tuple = ()  # stack of (pack, unpack)
