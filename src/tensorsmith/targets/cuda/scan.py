@@ -29,7 +29,7 @@ from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expr
 from tensorsmith.targets.cuda.walk import WALK, walk_words
 
 _BLOCK = 256
-_ITEMS = 4  # consecutive elements of a thread
+_ITEMS_BYTES = 16  # of consecutive elements that a thread takes, at least four of them
 _SHORT = 16  # elements of a row that one thread walks
 _LONGEST_OF_WARP = 1024
 _TILES_OF_CHUNK = 4
@@ -53,6 +53,11 @@ class _Structure:
     def places(self) -> bool:
         return self.kind in PLACES
 
+    @property
+    def items(self) -> int:
+        """Consecutive elements of a thread."""
+        return max(4, _ITEMS_BYTES // self.dtype.itemsize)
+
 
 def lower_scan(spec: ScanSpec, properties: DeviceProperties | None = None) -> Lowered:
     """The launches of a scan. NotImplementedError for dtypes that kernels do not have."""
@@ -63,8 +68,8 @@ def lower_scan(spec: ScanSpec, properties: DeviceProperties | None = None) -> Lo
     beside = extents[-1] >= 8 and all(operand[-1] == 1 for operand in strides) and steps != (1, 1)
     threads = 1 if beside or extent <= _SHORT else 32 if extent <= _LONGEST_OF_WARP else _BLOCK
     structure = _Structure(spec.kind, spec.dtype, spec.state_dtype, threads)
-    tile = threads * _ITEMS
-    wanted = properties.multiprocessors * (properties.threads // 2) // threads  # rows at once that fill half of the device
+    tile = threads * structure.items
+    wanted = properties.multiprocessors * properties.threads // threads  # rows at once that fill the device
     chunk, chunks = extent, 1
     if rows < wanted and extent >= 4 * _TILES_OF_CHUNK * max(tile, 32):
         least = _TILES_OF_CHUNK * max(tile, 32)
@@ -109,8 +114,7 @@ def _join(structure: _Structure) -> str:
 def _state_text(structure: _Structure) -> str:
     """The state of a row, and how it is joined, read and written."""
     dtype, state, places = structure.dtype, structure.state, structure.places
-    loaded = "source[at * sizes.along[0]]"
-    loaded = f"({loaded} != 0)" if dtype.kind == "b" else cast_expression(dtype, state, loaded)
+    loaded = "(element != 0)" if dtype.kind == "b" else cast_expression(dtype, state, "element")
     stored = "state.place" if places else cast_expression(state, dtype, "state.value")
     result = "long long" if places else memory_type(dtype)
     carrier = "int" if state.itemsize < 4 else c_type(state)  # shuffles exist for 4 and 8 bytes
@@ -126,13 +130,15 @@ __device__ __forceinline__ State nothing() {{
 __device__ __forceinline__ State join(State a, State b) {{
     {_join(structure)}
 }}
-__device__ __forceinline__ State read(const {memory_type(dtype)}* source, long long at, const Sizes& sizes) {{
+typedef {memory_type(dtype)} Element;
+typedef {result} Result;
+__device__ __forceinline__ State state_of(Element element, long long at) {{
     State state;
     state.value = {loaded};{" state.place = at;" if places else ""}
     return state;
 }}
-__device__ __forceinline__ void write({result}* result, long long at, State state, const Sizes& sizes) {{
-    result[at * sizes.along[1]] = {stored};
+__device__ __forceinline__ Result result_of(State state) {{
+    return {stored};
 }}
 __device__ __forceinline__ State earlier(State state, int distance) {{  // that of the thread `distance` before
     state.value = ({c_type(state)})__shfl_up_sync(0xffffffffu, ({carrier})state.value, distance);
@@ -162,8 +168,8 @@ _ALONE = f"""    const long long thread = blockIdx.x * {_BLOCK}ll + threadIdx.x;
     const long long number = row * sizes.chunks + part;
     BEGIN
     for (long long at = first; at < end; at++) {{
-        carry = join(carry, read(source, at, sizes));
-        WRITE(at, carry)
+        carry = join(carry, state_of(source[at * sizes.along[0]], at));
+        WRITE(result[at * sizes.along[1]] = result_of(carry);)
     }}
     END"""
 
@@ -172,14 +178,19 @@ _TOGETHER = f"""    const int member = threadIdx.x % THREADS, lane = threadIdx.x
     if (number >= sizes.walk.points * sizes.chunks) return;
     const long long row = number / sizes.chunks, part = number % sizes.chunks;
     BEGIN
-    for (long long tile = first; tile < end; tile += THREADS * {_ITEMS}) {{
-        const long long at = tile + member * {_ITEMS};
-        State own[{_ITEMS}];
+    const bool whole_reads = sizes.along[0] == 1 && (unsigned long long)source % alignof(Elements) == 0;
+    WRITE(const bool whole_writes = sizes.along[1] == 1 && (unsigned long long)result % alignof(Results) == 0;)
+    Elements next = loaded(source, first + member * ITEMS, end, whole_reads, sizes);
+    for (long long tile = first; tile < end; tile += THREADS * ITEMS) {{
+        const long long at = tile + member * ITEMS;
+        const Elements here = next;
+        if (tile + THREADS * ITEMS < end) next = loaded(source, at + THREADS * ITEMS, end, whole_reads, sizes);
+        State own[ITEMS];
         #pragma unroll
-        for (int i = 0; i < {_ITEMS}; i++) own[i] = at + i < end ? read(source, at + i, sizes) : nothing();
+        for (int i = 0; i < ITEMS; i++) own[i] = at + i < end ? state_of(here.values[i], at + i) : nothing();
         #pragma unroll
-        for (int i = 1; i < {_ITEMS}; i++) own[i] = join(own[i - 1], own[i]);
-        State total = own[{_ITEMS - 1}];
+        for (int i = 1; i < ITEMS; i++) own[i] = join(own[i - 1], own[i]);
+        State total = own[ITEMS - 1];
         #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) {{
             const State other = earlier(total, distance);
@@ -188,12 +199,38 @@ _TOGETHER = f"""    const int member = threadIdx.x % THREADS, lane = threadIdx.x
         State before = earlier(total, 1);
         if (lane == 0) before = nothing();
         ACROSS
-        #pragma unroll
-        for (int i = 0; i < {_ITEMS}; i++) {{
-            if (at + i < end) {{ WRITE(at + i, join(before, own[i])) }}
-        }}
+        WRITE(store(result, at, end, before, own, whole_writes, sizes);)
     }}
     END"""
+
+# Consecutive elements of a thread, in vectors where they lie so.
+_PACKS = """
+struct __align__(ELEMENTS_ALIGNMENT) Elements { Element values[ITEMS]; };
+struct __align__(RESULTS_ALIGNMENT) Results { Result values[ITEMS]; };
+__device__ __forceinline__ Elements loaded(
+    const Element* source, long long at, long long end, bool whole, const Sizes& sizes) {
+    Elements found;
+    if (whole && at + ITEMS <= end) return *(const Elements*)(source + at);
+    #pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        if (at + i < end) found.values[i] = source[(at + i) * sizes.along[0]];
+    }
+    return found;
+}
+__device__ __forceinline__ void store(
+    Result* result, long long at, long long end, State before, const State (&own)[ITEMS], bool whole, const Sizes& sizes) {
+    Results found;
+    #pragma unroll
+    for (int i = 0; i < ITEMS; i++) found.values[i] = result_of(join(before, own[i]));
+    if (whole && at + ITEMS <= end) {
+        *(Results*)(result + at) = found;
+        return;
+    }
+    #pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        if (at + i < end) result[(at + i) * sizes.along[1]] = found.values[i];
+    }
+}"""
 
 # The threads' values before those of their warp, and the total of all, in the order of the warps.
 _ACROSS_WARPS = f"""__shared__ State of_warps[{_BLOCK // 32}];
@@ -232,12 +269,17 @@ def _text(structure: _Structure) -> str:
     State carry = nothing();{" " + take.format("carry") if phase == "carried" else ""}"""
         across = _ACROSS_WARPS if threads > 32 else _ACROSS_LANES
         body = (_ALONE if threads == 1 else _TOGETHER).replace("THREADS", str(threads)).replace("BEGIN", begin)
-        body = body.replace("ACROSS", across)
-        write = "" if phase == "joined" else r"write(result, \1, \2, sizes);"
-        body = re.sub(r"WRITE\((.*?), (join\(.*?\)|carry)\)", write, body)
+        body = body.replace("ACROSS", across).replace("ITEMS", str(structure.items))
+        body = re.sub(r" *WRITE\((.*;)\)\n", "" if phase == "joined" else r"        \1\n", body)
         last = keep.format("carry") if threads == 1 else f"if (member == 0) {{ {keep.format('carry')} }}"
         body = body.replace("END", last if phase == "joined" else "")
-    kernel = f"""{_state_text(structure)}
+    packs = _PACKS if threads > 1 and phase != "before" else ""
+    alignments = [
+        min(16, structure.items * size) for size in (structure.dtype.itemsize, 8 if places else structure.dtype.itemsize)
+    ]
+    for name, value in (("ELEMENTS", alignments[0]), ("RESULTS", alignments[1])):
+        packs = packs.replace(f"{name}_ALIGNMENT", str(value))
+    kernel = f"""{_state_text(structure)}{packs.replace("ITEMS", str(structure.items))}
 
 extern "C" __global__ void __launch_bounds__({_BLOCK}) {_name(structure)}({pointers}, const Sizes sizes) {{
 {body.rstrip()}
