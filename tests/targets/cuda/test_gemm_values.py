@@ -11,6 +11,7 @@ from test_gemm import product
 from emulator.run import run_lowered
 from tensorsmith.core.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64, uint8
 from tensorsmith.kernels.spec_gemm import GemmSpec
+from tensorsmith.targets.cuda import gemm_choice
 from tensorsmith.targets.cuda.gemm import lower_gemm
 from tensorsmith.targets.cuda.gemm_choice import Choice
 from tensorsmith.targets.cuda.gemm_mma import MmaTile
@@ -161,6 +162,37 @@ def test_warpgroups_find_operands_off_an_aligned_address():
 @pytest.mark.parametrize(("left", "right"), LAYOUTS)
 def test_parts_of_k_in_a_cluster(dtype: DType, tile: Tile, left: str, right: str):
     depth = -(-200 // tile.parts // tile.depth) * tile.depth
-    check(dtype, 70, 44, 200, Choice(tile, tile.parts, depth), left=left, right=right, epilogue=dtype.kind == "f", arch="sm_90a")
+    body = dtype.kind == "f"
+    check(dtype, 70, 44, 200, Choice(tile, tile.parts, depth), left=left, right=right, epilogue=body, arch="sm_90a")
     if left != right:
         check(dtype, 35, 61, 133, Choice(tile, tile.parts, depth), batch=(2, 2), left=left, right=right, arch="sm_90a")
+
+
+@pytest.mark.parametrize("tile", [HOPPER["64x64"], HOPPER["alternating"]], ids=["64x64", "alternating"])
+def test_tf32_by_warpgroups(tile: WgmmaTile):
+    check(float32, 72, 136, 100, Choice(tile), right="t", epilogue=True, allow_tf32=True, arch="sm_90a")
+    check(float32, 71, 133, 64, Choice(tile), batch=(2, 2), right="t", allow_tf32=True, arch="sm_90a")
+    check(float32, 71, 132, 200, Choice(tile, 2, 128), right="t", allow_tf32=True, arch="sm_90a")
+
+
+@pytest.mark.parametrize(("left", "right"), LAYOUTS)
+def test_operands_that_fit_no_tensor_map_are_copied(left: str, right: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gemm_choice, "LEAST_FLOPS_COPIED", 1)
+    for table, step in (("WGMMA", 64), ("WGMMA_TF32", 32)):  # a tile for the shared memory of the emulated device
+        monkeypatch.setattr(gemm_choice, table, (gemm_choice.Row(HOPPER["64x64"], 64, 64, step, 300, 700, 3400),))
+    check(bfloat16, 71, 93, 135, None, left=left, right=right, epilogue=True, arch="sm_90a")
+    check(float16, 96, 75, 72, None, batch=(2, 2), left=left, right=right, arch="sm_90a", by_columns=left == right)
+    check(float32, 72, 93, 132, None, left=left, right=right, allow_tf32=True, arch="sm_90a")
+
+
+@pytest.mark.parametrize("M", [1, 5])
+def test_batches_that_share_b_are_rows(M: int):
+    spec = product(float32, M, 60, 20, batch=(2, 3), epilogue=True)
+    shared = GemmSpec(float32, (2, 3), M, 60, 20, spec.a, (0, 0, 60, 1), spec.c, spec.body, spec.beside)
+    assert lower_gemm(shared, DeviceProperties()).launches[0].grid == (1, 1, 1)
+    rng = np.random.default_rng(3)
+    a, b, whole = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, M, 20), (20, 60), (2, 3, M, 60)))
+    column, one, c = rng.standard_normal(60).astype(np.float32), np.ones(1, np.float32), np.zeros((2, 3, M, 60), np.float32)
+    assert run_lowered(lower_gemm(shared, DeviceProperties("sm_80")), [a, b, c, column, whole, one]) == 0
+    x = a.astype(np.float64) @ b + column
+    assert np.abs(c - (0.5 * x * (1 + erf(x / math.sqrt(2))) + whole)).max() < 1e-4

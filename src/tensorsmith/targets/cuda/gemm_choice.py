@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tensorsmith.core.dtypes import float32
 from tensorsmith.kernels.spec_gemm import GemmSpec
@@ -50,6 +50,7 @@ WGMMA = (
     Row(WgmmaTile(64, 128, 2, True, 6), 64, 128, 64, 372, 300, 4300),
     Row(WgmmaTile(64, 64, 1, stages=8), 64, 64, 64, 300, 700, 3400),
 )
+WGMMA_TF32 = tuple(replace(row, step=32) for row in WGMMA)  # half the rate, and half the elements of a line
 MMA = (
     Row(MmaTile(128, 128, 2, 4, 4), 128, 128, 32, 800, 1000, 2500),
     Row(MmaTile(64, 64, 2, 2, 4), 64, 64, 32, 250, 500, 2500),
@@ -65,6 +66,7 @@ SPLIT_CYCLES = 6000  # of the launch that adds up
 SPLIT_BYTES = 1200  # of partial sums, written and read, in a cycle
 FEW_RESULTS = 16  # rows and columns up to which every thread computes one result
 SHALLOW = 64
+LEAST_COPIED, LEAST_FLOPS_COPIED = 64, 1 << 29  # extents and work from which operands are copied for tensor maps
 
 
 def choose(spec: GemmSpec, properties: DeviceProperties) -> Choice:
@@ -82,10 +84,17 @@ def choose(spec: GemmSpec, properties: DeviceProperties) -> Choice:
     return best
 
 
+def is_worth_copying(spec: GemmSpec, properties: DeviceProperties) -> bool:
+    """Whether tensor cores of Hopper multiply copies sooner than another kernel the operands where they lie."""
+    if properties.architecture != "sm_90a" or not gemm_wgmma.multiplies(spec) or gemm_wgmma.fits(spec):
+        return False
+    return min(spec.M, spec.N, spec.K) >= LEAST_COPIED and spec.flops >= LEAST_FLOPS_COPIED
+
+
 def _rows(spec: GemmSpec, properties: DeviceProperties) -> tuple[Row, ...]:
     """The tiles of the fastest kernel that takes a product."""
     if properties.architecture == "sm_90a" and gemm_wgmma.fits(spec):
-        return WGMMA
+        return WGMMA if spec.dtype.is_half else WGMMA_TF32
     if properties.capability >= (8, 0) and gemm_mma.fits(spec):
         return MMA
     if not gemm_tiled.fits(spec):

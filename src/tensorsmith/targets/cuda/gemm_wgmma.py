@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tensorsmith.core.dtypes import DType
+from tensorsmith.core.dtypes import DType, float32
 from tensorsmith.kernels.spec_gemm import GemmSpec, Strides
 from tensorsmith.targets.cuda.gemm_epilogue import Epilogue, partial_stride_words, stride_words
 from tensorsmith.targets.cuda.gemm_naive import SIZES, any_product, size_words
@@ -85,38 +85,51 @@ class _Structure:
     epilogue: Epilogue
 
 
-def along(strides: Strides, rows: int, k: int) -> bool:
+def piece(dtype: DType) -> int:
+    """Elements of 16 bytes, of which strides of tensor maps are multiples."""
+    return 16 // dtype.itemsize
+
+
+def along(dtype: DType, strides: Strides, k: int) -> bool:
     """Whether an operand, strides given as (batch, batch, rows, k), lies along K as a tensor map takes it."""
-    return (strides[3] == 1 or k == 1) and strides[2] % 8 == 0
+    return (strides[3] == 1 or k == 1) and strides[2] % piece(dtype) == 0
 
 
-def across(strides: Strides, rows: int) -> bool:
-    """Whether its rows lie side by side."""
-    return (strides[2] == 1 or rows == 1) and strides[3] % 8 == 0
+def across(dtype: DType, strides: Strides, rows: int) -> bool:
+    """Whether its rows lie side by side, which tensor cores take of 16-bit types."""
+    return dtype.is_half and (strides[2] == 1 or rows == 1) and strides[3] % piece(dtype) == 0
 
 
-def _by_k(strides: Strides) -> Strides:
-    """B's strides with its columns for rows."""
+def multiplies(spec: GemmSpec) -> bool:
+    """Whether tensor cores have the dtype, and coordinates of tensor maps the extents."""
+    largest = max(spec.M, spec.N, spec.K, *spec.batch)
+    return (spec.dtype.is_half or (spec.dtype is float32 and spec.allow_tf32)) and 0 < spec.K and largest <= LARGEST_COORDINATE
+
+
+def takes(dtype: DType, strides: Strides, rows: int, k: int) -> bool:
+    """Whether an operand, strides given as (batch, batch, rows, k), fits a tensor map."""
+    if any(stride % piece(dtype) or stride >= 1 << 36 for stride in strides[:2]):
+        return False
+    return along(dtype, strides, k) or across(dtype, strides, rows)
+
+
+def by_k(strides: Strides) -> Strides:
+    """B's strides as (batch, batch, columns, k)."""
     outer, inner, k, column = strides
     return outer, inner, column, k
 
 
 def fits(spec: GemmSpec) -> bool:
-    """Whether tensor maps take the operands: 16-bit types whose other strides are multiples of 16 bytes."""
-    if not spec.dtype.is_half or spec.K == 0:
+    """Whether the kernel takes a product: operands that fit tensor maps, of types that tensor cores have."""
+    if not multiplies(spec):
         return False
-    if max(spec.M, spec.N, spec.K, *spec.batch) > LARGEST_COORDINATE:
-        return False
-    b = _by_k(spec.b)
-    if any(stride % 8 or stride >= 1 << 38 for operand in (spec.a, b) for stride in operand[:2]):
-        return False
-    return (along(spec.a, spec.M, spec.K) or across(spec.a, spec.M)) and (along(b, spec.N, spec.K) or across(b, spec.N))
+    return takes(spec.dtype, spec.a, spec.M, spec.K) and takes(spec.dtype, by_k(spec.b), spec.N, spec.K)
 
 
 def stores_through_maps(spec: GemmSpec) -> bool:
     """Whether C fits a tensor map: rows of 16-bit elements at multiples of 16 bytes."""
     outer, inner, row, column = spec.c
-    return column == 1 and not any(stride % 8 for stride in (outer, inner, row))
+    return spec.dtype.is_half and column == 1 and not any(stride % 8 for stride in (outer, inner, row))
 
 
 def wgmma_launch(
@@ -124,15 +137,15 @@ def wgmma_launch(
 ) -> Launch:
     """The launch of a kernel for a spec that `fits`.
 
-    splits, depth: parts that K is in and the extent of one (a multiple of 64); partial_word: where their sums go
+    splits, depth: parts that K is in and the extent of one (whole lines); partial_word: where their sums go
     """
     if not fits(spec):
         raise ValueError(f"operands that fit no tensor map: {spec.dtype.name}, strides {spec.a} and {spec.b}")
-    b = _by_k(spec.b)
+    b = by_k(spec.b)
     split = splits > 1
     through_shared = not split and stores_through_maps(spec)
     structure = _Structure(
-        spec.dtype, tile, not along(spec.a, spec.M, spec.K), not along(b, spec.N, spec.K), spec.batch != (1, 1), split,
+        spec.dtype, tile, not along(spec.dtype, spec.a, spec.K), not along(spec.dtype, b, spec.K), spec.batch != (1, 1), split,
         through_shared, Epilogue.of_partial_sums(spec) if split else Epilogue.of(spec),
     )  # fmt: skip
     items = -(-spec.M // (tile.tile_rows * tile.cluster)) * -(-spec.N // tile.columns) * math.prod(spec.batch) * splits
@@ -160,7 +173,7 @@ def _map(
     """An operand, strides given as (batch, batch, rows, k)."""
     if is_across:
         return _tensor_map(dtype, word, rows, k, strides[3], strides, batch, (64, BOX))
-    return _tensor_map(dtype, word, k, rows, strides[2], strides, batch, (64, tile))
+    return _tensor_map(dtype, word, k, rows, strides[2], strides, batch, (LINE // dtype.itemsize, tile))
 
 
 def _tensor_map(
@@ -176,7 +189,7 @@ def _tensor_map(
             shape.append(1 if shared else batch[axis])
             steps.append(_aligned(shape[-2] * steps[-1]) if shared else strides[axis] * size)
         box = (*box, 1, 1)  # type: ignore[assignment]
-    return TensorMap(word, dtype.name.upper(), tuple(shape), tuple(steps), box, tested=True)
+    return TensorMap(word, "TFLOAT32" if dtype is float32 else dtype.name.upper(), tuple(shape), tuple(steps), box, tested=True)
 
 
 def _aligned(nbytes: int) -> int:
@@ -186,27 +199,27 @@ def _aligned(nbytes: int) -> int:
 
 def _text(s: _Structure) -> str:
     tile, element, epilogue = s.tile, c_type(s.dtype), s.epilogue
-    rank = 4 if s.batched else 2
+    rank, per_line = 4 if s.batched else 2, LINE // s.dtype.itemsize
     where = ", inner * (int)sizes.a_inner, outer * (int)sizes.a_outer" if s.batched else ""
     where_b = where.replace("a_", "b_")
     where_c = ", inner, outer" if s.batched else ""
     load = f"tensor_load_{rank}d"
     if s.a_across:
         load_a = f"""for (int i = 0; i < ROWS / {BOX}; i++)
-                        {load}(a + i * {BOX * LINE}, &map_a, m * ROWS + i * {BOX}, k * 64{where}, full);"""
+                        {load}(a + i * {BOX * LINE}, &map_a, m * ROWS + i * {BOX}, k * {per_line}{where}, full);"""
     else:
-        load_a = f"{load}(a, &map_a, k * 64, m * ROWS{where}, full);"
+        load_a = f"{load}(a, &map_a, k * {per_line}, m * ROWS{where}, full);"
     both = tile.cluster == 2
     load_both, all_blocks = (f"tensor_load_for_all_{rank}d", ", 3") if both else (load, "")
     if s.b_across:
         boxes = tile.columns // BOX // tile.cluster
         i = f"(i + rank * {boxes})" if both else "i"
         load_b = f"""for (int i = 0; i < {boxes}; i++)
-                        {load_both}(
-                            b + {i} * {BOX * LINE}, &map_b, n * COLUMNS + {i} * {BOX}, k * 64{where_b}, full{all_blocks});"""
+                        {load_both}(b + {i} * {BOX * LINE}, &map_b,
+                            n * COLUMNS + {i} * {BOX}, k * {per_line}{where_b}, full{all_blocks});"""
     else:
         half = f"rank * {tile.columns // 2}" if both else "0"
-        load_b = f"{load_both}(b + {half} * {LINE}, &map_b, k * 64, n * COLUMNS + {half}{where_b}, full{all_blocks});"
+        load_b = f"{load_both}(b + {half} * {LINE}, &map_b, k * {per_line}, n * COLUMNS + {half}{where_b}, full{all_blocks});"
     release = "mbarrier_arrive(barriers + 8 * (STAGES + before));"
     if both:
         release = f"{{ {release} mbarrier_arrive_at(barriers + 8 * (STAGES + before), rank ^ 1); }}"
@@ -221,8 +234,8 @@ def _text(s: _Structure) -> str:
             int m, n;
             place_of_tile(tile_of, down, across, (int)sizes.group, m, n);
             {"m = 2 * m + rank;" if both else ""}
-            const int first = {"split * (int)(sizes.depth / 64)" if s.split else "0"};
-            const int last = {"min(first + (int)(sizes.depth / 64), lines)" if s.split else "lines"};"""
+            const int first = {f"split * (int)(sizes.depth / {per_line})" if s.split else "0"};
+            const int last = {f"min(first + (int)(sizes.depth / {per_line}), lines)" if s.split else "lines"};"""
     own = "turn == consumer" if tile.alternating else "true"
     # Consumer 0's turn comes when consumer 1 has given it once less than it had turns, at first at once.
     turns = "barriers + 8 * (2 * STAGES + consumer)", "barriers + 8 * (2 * STAGES + 1 - consumer)"
@@ -280,7 +293,7 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
     {"const int rank = cluster_rank();" if both else ""}
     const int down = (int)((sizes.M + {tile.cluster} * ROWS - 1) / ({tile.cluster} * ROWS));
     const int across = (int)((sizes.N + COLUMNS - 1) / COLUMNS);
-    const int lines = (int)((sizes.K + 63) / 64);
+    const int lines = (int)((sizes.K + {per_line - 1}) / {per_line});
     const int tiles = down * across, items = tiles * (int)(sizes.outer * sizes.inner * sizes.splits);
     if (threadIdx.x < 128) {{
         {registers[0]}
@@ -328,7 +341,7 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
                     const unsigned long long left = matrix_descriptor(a + i * {64 * LINE}, {BOX * LINE}, 1024);
                     #pragma unroll
                     for (int j = 0; j < 4; j++) {{
-                        wgmma_n{tile.columns}_{s.dtype.name}<{int(s.a_across)}, {int(s.b_across)}>(
+                        {_instruction(s)}(
                             d[i], left + {step_a} * j, right + {step_b} * j, k > first || j > 0);
                     }}
                 }}
@@ -361,6 +374,13 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
 }}
 """
     return with_tensor_core_functions(kernel) + "\n" + kernel
+
+
+def _instruction(s: _Structure) -> str:
+    """The function that multiplies 64 rows by the tile's columns, 32 bytes along K."""
+    if s.dtype is float32:
+        return f"wgmma_n{s.tile.columns}_tf32"
+    return f"wgmma_n{s.tile.columns}_{s.dtype.name}<{int(s.a_across)}, {int(s.b_across)}>"
 
 
 def _stores(s: _Structure, where_c: str) -> str:
