@@ -21,7 +21,7 @@ from tensorsmith.scalar import functions as f
 from tensorsmith.scalar.lift import LiftError
 from tensorsmith.targets.cpu.compiler import statistics
 from tensorsmith.targets.cuda.compile import compile_cubin
-from tensorsmith.targets.cuda.render import render
+from tensorsmith.targets.cuda.lower import lower
 from tensorsmith.targets.reference import interpret
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "docs" / "generate")]
@@ -52,7 +52,7 @@ def cuda_sources(operator, layouts, attrs):
     found = []
     for graph in (program.graph, backward.backward.graph):
         fusion = fuse(graph, {n: Strided(n.shape, ts.zeros(*n.shape).stride()) for n in graph.inputs})
-        found += [render(assemble(fusion, group).spec) for group in fusion.groups]
+        found += [launch for group in fusion.groups for launch in lower(assemble(fusion, group).spec).launches]
     return found
 
 

@@ -38,12 +38,13 @@ class ExplainedStep:
         """The CUDA C++ text, or why there is none."""
         if self.spec is None:
             return "(only fused kernels have a CUDA rendering so far)"
-        from tensorsmith.targets.cuda.render import render
+        from tensorsmith.targets.cuda.lower import lower
 
         try:
-            return render(self.spec).source.rstrip()
+            launches = lower(self.spec).launches
         except NotImplementedError as missing:
             return f"(no CUDA rendering: {missing})"
+        return "\n\n".join(launch.source.rstrip() for launch in launches)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,8 @@ def expression(structure: Structure, instr: Instr, args: list[str]) -> str:
 
 def _rounds_to_bfloat16(structure: Structure) -> bool:
     """Whether nothing of a pointwise kernel is written but bfloat16: each of its steps alone would have been rounded so."""
-    return not structure.along and all(dtype is dtypes.bfloat16 for dtype in structure.outputs)
+    pointwise = all(instr.kind is not Kind.REDUCE for instr in structure.body)
+    return pointwise and all(dtype is dtypes.bfloat16 for dtype in structure.outputs)
 
 
 @dataclass

@@ -13,8 +13,9 @@ from tensorsmith.kernels.canonical import Canonical, canonicalize, numbers_apart
 from tensorsmith.kernels.spec import KernelSpec, Kind
 from tensorsmith.targets.cuda import pointwise, row_plan, transpose
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
-from tensorsmith.targets.cuda.render import MAX_AXES
 from tensorsmith.targets.cuda.row_text import RowText
+
+MAX_AXES = 12  # kept axes that do not merge: the most that structs of sizes are made for
 
 
 def lower(spec: KernelSpec, properties: DeviceProperties | None = None) -> Lowered:
