@@ -7,6 +7,7 @@ from tensorsmith.targets.cuda.conv_direct import direct_launch
 from tensorsmith.targets.cuda.conv_gather import fits
 from tensorsmith.targets.cuda.conv_mma import fits_mma, mma_launches
 from tensorsmith.targets.cuda.conv_simt import simt_launches
+from tensorsmith.targets.cuda.conv_wgmma import pays_wgmma, wgmma_launches
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Launch, Lowered
 
 
@@ -30,6 +31,8 @@ def lower_conv(spec: ConvSpec, properties: DeviceProperties) -> Lowered:
 def _launches(spec: ConvSpec, properties: DeviceProperties, scratch: int) -> tuple[tuple[Launch, ...], tuple[int, ...]]:
     """The launches of a part, whose first scratch buffer is word `scratch`, and the bytes of each."""
     if spec.dtype.is_floating_point and fits(spec):
+        if pays_wgmma(spec, properties):
+            return wgmma_launches(spec, properties, scratch)
         if fits_mma(spec, properties):
             return mma_launches(spec, properties, scratch)
         return simt_launches(spec, properties, scratch)

@@ -1,0 +1,525 @@
+"""Convolutions of halves on Hopper's tensor cores: tensor maps bring boxes (`conv_maps.py`), warpgroups multiply them.
+
+A block stays on its multiprocessor and takes tile after tile. One warpgroup, the producer, keeps boxes on their way into a
+ring of stages; two consumers multiply what has arrived. They share a tile, half of its rows each, or each has tiles of its
+own ("alternating"): one multiplies while the other stores. Results go through shared memory, so that a row's channels are
+written in pieces of 16 bytes.
+
+Addresses that tensor maps do not take are found out in the kernel, which then computes without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tensorsmith.core.dtypes import DType
+from tensorsmith.kernels.epilogue import Body
+from tensorsmith.kernels.spec_conv import ConvSpec
+from tensorsmith.targets.cuda.conv_direct import direct_function
+from tensorsmith.targets.cuda.conv_gather import gather_of
+from tensorsmith.targets.cuda.conv_maps import BLOCK, VECTOR, box_of, by_taps, fits_maps, map_of_w, maps_of_x
+from tensorsmith.targets.cuda.conv_split import finishing_launch, partial_bytes
+from tensorsmith.targets.cuda.epilogue import finished_function
+from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, ErrorWord, Launch, Word
+from tensorsmith.targets.cuda.sizes import sizes_struct
+from tensorsmith.targets.cuda.tensor_core_functions import with_tensor_core_functions
+
+LEAST_CHANNELS = 32  # of x; of fewer, lines of 64 are mostly zeros
+LINE = 128  # bytes of a line in shared memory: 64 channels of a position
+BOXES = 2 * 4 * 16 * LINE  # bytes in which the warps of two consumers lay out 16 rows of 64 results
+
+
+@dataclass(frozen=True)
+class WgmmaTile:
+    """rows: 64 or 128, of a consumer; columns: 64, 128, 192 or 256; alternating: tiles of their own; stages of the ring."""
+
+    rows: int
+    columns: int
+    alternating: bool
+    stages: int
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a tile."""
+        return self.rows if self.alternating else 2 * self.rows
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a stage: 64 deep."""
+        return (self.tile_rows + self.columns) * LINE
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory: the ring, room for results, barriers, alignment."""
+        return self.stages * self.stage_bytes + BOXES + 16 * self.stages + 16 + 1024
+
+
+@dataclass(frozen=True)
+class _Structure:
+    """What the text depends on."""
+
+    dtype: DType
+    rank: int
+    tile: WgmmaTile
+    by_taps: bool
+    b_across: bool  # columns of B lie side by side
+    strided: tuple[bool, ...]  # per axis, whether positions of a box lie apart in x
+    maps: int
+    body: Body | None
+    others: tuple[str, ...]
+    partial: bool
+    filled: bool  # whether boxes fill their tiles of depth
+    vectors: bool  # whether rows of results are stored in pieces of 16 bytes
+
+
+def pays_wgmma(spec: ConvSpec, properties: DeviceProperties) -> bool:
+    """Whether the tensor cores of warpgroups compute it, and boxes of 64 channels are not mostly empty."""
+    if properties.architecture != "sm_90a" or not fits_maps(spec):
+        return False
+    channels = spec.x[0] if by_taps(spec) else spec.w[1]
+    return channels >= LEAST_CHANNELS
+
+
+def tile_of(spec: ConvSpec, properties: DeviceProperties) -> WgmmaTile:
+    """The tile: as many columns as there are channels, up to 256."""
+    columns = spec.w[0] // spec.groups
+    rows, wide, alternating = (128, 64, True) if columns <= 64 else (128, 128, True) if columns <= 128 else (64, 256, False)
+    stage = ((rows if alternating else 2 * rows) + wide) * LINE
+    stages = min(8, (properties.shared_bytes - BOXES - 1024 - 256) // stage)
+    return WgmmaTile(rows, wide, alternating, stages)
+
+
+def wgmma_launches(
+    spec: ConvSpec, properties: DeviceProperties, scratch: int, tile: WgmmaTile | None = None, splits: int = 0
+) -> tuple[tuple[Launch, ...], tuple[int, ...]]:  # fmt: skip
+    """The launches of a convolution that `conv_maps.fits_maps`, and the bytes of its scratch, which is word `scratch`."""
+    tile = tile or tile_of(spec, properties)
+    taps, columns = by_taps(spec), spec.w[0] // spec.groups
+    box = box_of(spec.w[2:], spec.w[1], BLOCK, True) if taps else box_of(spec.y[2:], spec.y[0], tile.tile_rows, False)
+    blocks = -(-(spec.x[0] if taps else spec.w[1]) // BLOCK)  # of channels
+    across = -(-columns // tile.columns)
+    down = -(-spec.positions * blocks * BLOCK // tile.tile_rows) if taps else box.count
+    chunks = box.count if taps else spec.taps * blocks
+    items = across * down * spec.groups
+    if not splits:
+        splits = _splits(items, chunks, properties) if spec.groups == 1 else 1
+    part = -(-chunks // splits)
+    splits = -(-chunks // part)
+    partial = splits > 1
+    gather = gather_of(spec, partial)
+    maps = [*maps_of_x(spec, box), map_of_w(spec, box, tile.columns)]
+    structure = _Structure(
+        spec.dtype, spec.rank, tile, taps, taps or spec.w_strides[1] != 1,
+        tuple(step > 1 for step in (spec.dilation if taps else spec.stride)), len(maps) - 1, gather.body, gather.others,
+        partial, not taps or box.lines == BLOCK, _vectors(spec),
+    )  # fmt: skip
+    direct = _direct_spec(spec, columns) if partial else spec
+    direct_struct, direct_sizes, function = direct_function(direct, partial)
+    struct, sizes = sizes_struct(
+        {
+            "items": items * splits, "across": across, "down": down, "splits": splits, "groups": spec.groups, "part": part,
+            "chunks": chunks, "blocks": blocks, "columns": columns, "inner": spec.w[1], "batch": spec.y[0],
+            "rows": spec.y[0] * spec.positions, "images": box.images, "box_bytes": box.lines * LINE, "tiles": box.tiles,
+            "box": box.space, "y": spec.y[2:], "kernel": spec.w[2:],
+            "backwards": [int(s < 0) for s in spec.w_strides[2:]],
+            "stride": spec.stride, "low": spec.low, "dilation": spec.dilation, "y_strides": spec.y_strides,
+            "starts": spec.starts, **{f"o{k}_strides": strides for k, strides in enumerate(spec.others, 1)},
+        }
+    )  # fmt: skip
+    text = _text(structure, struct, direct_struct, function)
+    others = 0 if partial else len(spec.others)
+    results = [Word(scratch)] if partial else [Word(2 + k) for k in range(1 + others)]
+    arguments: tuple[Argument, ...] = (*maps, Word(0), Word(1), *results, ErrorWord(), sizes, direct_sizes)
+    grid = min(items * splits, properties.multiprocessors)
+    first = Launch(text, "conv_wgmma", (grid, 1, 1), (384, 1, 1), arguments, tile.shared_bytes)
+    if not partial:
+        return (first,), ()
+    return (first, finishing_launch(spec, splits, Word(scratch))), (partial_bytes(spec, splits),)
+
+
+def _splits(items: int, chunks: int, properties: DeviceProperties) -> int:
+    """Into how many parts the depth is split, so that blocks have about as much to do."""
+    if items >= properties.multiprocessors:
+        return 1
+    return max(1, min(properties.multiprocessors // items, chunks // 4))
+
+
+def _vectors(spec: ConvSpec) -> bool:
+    others = [s for axis, (n, s) in enumerate(zip(spec.y, spec.y_strides)) if axis != 1 and n > 1]
+    groups = spec.groups == 1 or spec.w[0] // spec.groups % VECTOR == 0
+    return spec.y_strides[1] == 1 and spec.starts[2] % VECTOR == 0 and groups and all(s % VECTOR == 0 for s in others)
+
+
+def _direct_spec(spec: ConvSpec, columns: int) -> ConvSpec:
+    """The convolution with its results where sums of parts lie: row by row."""
+    strides = [0] * (spec.rank + 2)
+    along = columns
+    axes = [0, *reversed(range(2, spec.rank + 2))] if by_taps(spec) else [*reversed(range(2, spec.rank + 2)), 0]
+    for axis in axes:
+        strides[axis] = along
+        along *= spec.y[axis]
+    strides[1] = 1
+    return replace(spec, y_strides=tuple(strides))
+
+
+def _text(s: _Structure, struct: str, direct_struct: str, function: str) -> str:
+    tile, rank = s.tile, s.rank
+    maps = ", ".join(f"const __grid_constant__ TensorMap x_map{i}" for i in range(s.maps))
+    element, stored = "unsigned short", "float" if s.partial else "unsigned short"
+    others = range(1, len(s.others) + 1)
+    parameters = "".join(f"const {element}* o{k}, " for k in others)
+    step_a, step_b = (128 if s.by_taps else 2), (128 if s.b_across else 2)
+    load = f"tensor_load_{rank + 2}d"
+    half = "" if tile.alternating else f" + consumer * {tile.rows * LINE}"
+    own = "turn == consumer" if tile.alternating else "true"
+    turns = "barriers + 8 * (2 * STAGES + consumer)", "barriers + 8 * (2 * STAGES + 1 - consumer)"
+    zero = """for (unsigned int at = threadIdx.x * 16; at < STAGES * STAGE_BYTES; at += 384 * 16)
+        *(uint4*)(memory + at) = make_uint4(0, 0, 0, 0);
+    fence_async_shared();"""
+    kernel = f"""
+#define TILE_ROWS {tile.tile_rows}
+#define COLUMNS {tile.columns}
+#define STAGES {tile.stages}
+#define STAGE_BYTES {tile.stage_bytes}
+
+struct __align__(64) TensorMap {{ unsigned long long opaque[16]; }};
+{struct}
+{direct_struct}
+
+{"" if s.partial else finished_function(s.body, s.dtype, len(s.others))}
+
+{function}
+
+extern "C" __global__ void __launch_bounds__(384, 1) conv_wgmma(
+    {maps}, const __grid_constant__ TensorMap w_map,
+    const {element}* x, const {element}* w, {stored}* y, {parameters}long long* error,
+    const __grid_constant__ Sizes s, const __grid_constant__ DirectSizes direct) {{
+    if (((unsigned long long)x | (unsigned long long)w) & 15) {{
+        any_convolution(x, w, y, {"".join(f"o{k}, " for k in others)}error, direct);
+        {_other_parts() if s.partial else ""}
+        return;
+    }}
+    extern __shared__ unsigned char shared[];
+    const unsigned int ring = (shared_address(shared) + 1023) & ~1023u;
+    unsigned char* const memory = shared + (ring - shared_address(shared));
+    const unsigned int barriers = ring + STAGES * STAGE_BYTES + {BOXES};
+    // Barrier s: stage s is full; STAGES + s: it is empty; 2 STAGES + c: consumer c's turn to multiply.
+    {zero if not s.filled else ""}
+    if (threadIdx.x == 0) {{
+        for (int stage = 0; stage < STAGES; stage++) {{
+            mbarrier_init(barriers + 8 * stage, 1);
+            mbarrier_init(barriers + 8 * (STAGES + stage), {1 if tile.alternating else 2});
+        }}
+        {"for (int i = 0; i < 2; i++) mbarrier_init(barriers + 8 * (2 * STAGES + i), 1);" if tile.alternating else ""}
+        mbarrier_fence();
+    }}
+    __syncthreads();
+    const int items = (int)s.items, columns = (int)s.columns;
+    if (threadIdx.x < 128) {{
+        fewer_registers<40>();
+        if (threadIdx.x == 0) {{
+            int stage = 0, parity = 1;
+            for (int item = blockIdx.x; item < items; item += gridDim.x) {{
+                {_item(s)}
+                {_lines(_producer_start(s), 16)}
+                for (int chunk = first_chunk; chunk < end_chunk; chunk++) {{
+                    const unsigned int a = ring + stage * STAGE_BYTES, b = a + TILE_ROWS * {LINE}, full = barriers + 8 * stage;
+                    mbarrier_wait(barriers + 8 * (STAGES + stage), parity);
+                    {_lines(_producer_chunk(s, load), 20)}
+                    if (++stage == STAGES) {{
+                        stage = 0;
+                        parity ^= 1;
+                    }}
+                }}
+            }}
+        }}
+    }} else {{
+        more_registers<232>();
+        const int consumer = threadIdx.x / 128 - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        const unsigned int box = STAGES * STAGE_BYTES + (consumer * 4 + warp) * {16 * LINE};
+        int stage = 0, parity = 0, turn = 0{", mine = 0" if tile.alternating else ""};
+        float d[{tile.rows // 64}][COLUMNS / 2];
+        for (int item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {{
+            {_item(s)}
+            if (!({own})) {{  // the other consumer's: step over its stages
+                const int passed = stage + end_chunk - first_chunk;
+                parity ^= passed / STAGES & 1;
+                stage = passed % STAGES;
+                continue;
+            }}
+            int before = -1;
+            {f"mbarrier_wait({turns[0]}, (mine++ + 1 - consumer) & 1);" if tile.alternating else ""}
+            for (int chunk = first_chunk; chunk < end_chunk; chunk++) {{
+                mbarrier_wait(barriers + 8 * stage, parity);
+                const unsigned int a = ring + stage * STAGE_BYTES{half};
+                const unsigned int b = ring + stage * STAGE_BYTES + TILE_ROWS * {LINE};
+                const unsigned long long right = matrix_descriptor(b, {BLOCK * LINE}, 1024);
+                wgmma_fence();
+                #pragma unroll
+                for (int i = 0; i < {tile.rows // 64}; i++) {{
+                    const unsigned long long left = matrix_descriptor(a + i * {64 * LINE}, {BLOCK * LINE}, 1024);
+                    #pragma unroll
+                    for (int j = 0; j < 4; j++) {{
+                        wgmma_n{tile.columns}_{s.dtype.name}<{int(s.by_taps)}, {int(s.b_across)}>(
+                            d[i], left + {step_a} * j, right + {step_b} * j, chunk > first_chunk || j > 0);
+                    }}
+                }}
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (before >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(barriers + 8 * (STAGES + before));
+                before = stage;
+                if (++stage == STAGES) {{
+                    stage = 0;
+                    parity ^= 1;
+                }}
+            }}
+            {f"if (threadIdx.x % 128 == 0) mbarrier_arrive({turns[1]});" if tile.alternating else ""}
+            wgmma_wait<0>();
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(barriers + 8 * (STAGES + before));
+            #pragma unroll
+            for (int i = 0; i < {tile.rows // 64}; i++) settle(d[i]);
+            const int first_column = column_tile * COLUMNS;
+            #pragma unroll
+            for (int i = 0; i < {tile.rows // 64}; i++) {{
+                const int r = {"0" if tile.alternating else f"consumer * {tile.rows}"} + i * 64 + warp * 16 + lane % 16;
+                {_lines(_place_of_row(s), 16)}
+{_partial_stores() if s.partial else _stores(s)}
+            }}
+        }}
+    }}
+}}
+"""
+    return with_tensor_core_functions(kernel) + "\n" + kernel
+
+
+def _lines(lines: list[str], indent: int) -> str:
+    return ("\n" + " " * indent).join(lines)
+
+
+def _other_parts() -> str:
+    """The sums of the first part are all; those of the others are zero."""
+    return """const long long results = s.rows * s.columns, threads = gridDim.x * (long long)blockDim.x;
+        const long long thread = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+        for (long long i = results + thread; i < results * s.splits; i += threads) y[i] = 0;"""
+
+
+def _item(s: _Structure) -> str:
+    """What an item is: a tile of columns, of rows, a part of the depth, a group."""
+    lines = [
+        "int rest = item;",
+        "const int column_tile = rest % (int)s.across; rest /= (int)s.across;",
+        "const int row_tile = rest % (int)s.down; rest /= (int)s.down;",
+        "const int split = rest % (int)s.splits, group = rest / (int)s.splits;",
+        "const int first_chunk = split * (int)s.part, end_chunk = min(first_chunk + (int)s.part, (int)s.chunks);",
+    ]
+    return _lines(lines, 16)
+
+
+def _tile_coordinates(s: _Structure, number: str, name: str) -> list[str]:
+    """Which box along each axis of space, and of images, a number is."""
+    lines = [f"int {name}_rest = {number};"]
+    for a in reversed(range(s.rank)):
+        lines.append(f"int {name}{a} = {name}_rest % (int)s.tiles[{a}]; {name}_rest /= (int)s.tiles[{a}];")
+    return [*lines, f"int {name}_image = {name}_rest;"]
+
+
+def _shifted(s: _Structure, a: int, value: str, name: str, step: str) -> list[str]:
+    """The place in a map of a coordinate of x, and the remainder that chooses the map."""
+    if not s.strided[a]:
+        return [f"const int {name}{a} = {value};"]
+    return [
+        f"const int {name}_all{a} = {value};",
+        f"const int {name}_remainder{a} = (({name}_all{a} % (int)s.{step}[{a}]) + (int)s.{step}[{a}]) % (int)s.{step}[{a}];",
+        f"const int {name}{a} = ({name}_all{a} - {name}_remainder{a}) / (int)s.{step}[{a}];",
+    ]
+
+
+def _which_map(s: _Structure, name: str, step: str) -> list[str]:
+    """The map of the remainders."""
+    if s.maps == 1:
+        return [f"const TensorMap* const {name}_map = &x_map0;"]
+    number = "0"
+    for a in range(s.rank):
+        if s.strided[a]:
+            number = f"({number}) * (int)s.{step}[{a}] + {name}_remainder{a}"
+    chosen = f"&x_map{s.maps - 1}"
+    for i in reversed(range(s.maps - 1)):
+        chosen = f"{name}_number == {i} ? &x_map{i} : {chosen}"
+    return [f"const int {name}_number = {number};", f"const TensorMap* const {name}_map = {chosen};"]
+
+
+def _producer_start(s: _Structure) -> list[str]:
+    """What the producer knows of an item before it walks the depth."""
+    axes = range(s.rank)
+    if not s.by_taps:
+        lines = _tile_coordinates(s, "row_tile", "p")
+        lines.append("int block = first_chunk % (int)s.blocks, tap_rest = first_chunk / (int)s.blocks;")
+        for a in reversed(axes):
+            lines.append(f"int k{a} = tap_rest % (int)s.kernel[{a}]; tap_rest /= (int)s.kernel[{a}];")
+        return lines
+    lines = _tile_coordinates(s, "first_chunk", "k")
+    for i in range(s.tile.tile_rows // BLOCK):
+        lines.append(f"const int r{i} = row_tile * {s.tile.tile_rows // BLOCK} + {i}, r{i}_block = r{i} % (int)s.blocks;")
+        lines.append(f"int r{i}_rest = r{i} / (int)s.blocks;")
+        for a in reversed(axes):
+            lines.append(f"const int r{i}_p{a} = r{i}_rest % (int)s.y[{a}]; r{i}_rest /= (int)s.y[{a}];")
+            lines += _shifted(s, a, f"r{i}_p{a} * (int)s.stride[{a}] - (int)s.low[{a}]", f"r{i}_c", "dilation")
+        lines += _which_map(s, f"r{i}_c", "dilation")
+    return lines
+
+
+def _producer_chunk(s: _Structure, load: str) -> list[str]:
+    """The copies of a chunk, and the step to the next."""
+    axes, back = range(s.rank), list(reversed(range(s.rank)))
+    b_boxes = s.tile.columns // BLOCK
+    if not s.by_taps:
+        lines = [f"mbarrier_arrive_expect(full, (int)s.box_bytes + {s.tile.columns * LINE});"]
+        for a in axes:
+            lines += _shifted(s, a, f"k{a} * (int)s.dilation[{a}] - (int)s.low[{a}]", "c", "stride")
+        lines += _which_map(s, "c", "stride")
+        at = ", ".join(f"p{a} * (int)s.box[{a}] + c{a}" for a in back)
+        lines.append(f"{load}(a, c_map, group * (int)s.inner + block * {BLOCK}, {at}, p_image * (int)s.images, full);")
+        of_tap = ", ".join(f"(s.backwards[{a}] ? (int)s.kernel[{a}] - 1 - k{a} : k{a})" for a in back)
+        column = "group * columns + column_tile * COLUMNS"
+        if s.b_across:
+            lines.append(f"for (int i = 0; i < {b_boxes}; i++)")
+            lines.append(
+                f"    {load}(b + i * {BLOCK * LINE}, &w_map, {column} + i * {BLOCK}, {of_tap}, block * {BLOCK}, full);"
+            )
+        else:
+            lines.append(f"{load}(b, &w_map, block * {BLOCK}, {of_tap}, {column}, full);")
+        step = "if (++block == (int)s.blocks) { block = 0; "
+        for a in back[:-1]:
+            step += f"if (++k{a} == (int)s.kernel[{a}]) {{ k{a} = 0; "
+        return [*lines, f"{step}++k0;{' }' * s.rank}"]
+    count = s.tile.tile_rows // BLOCK
+    lines = [f"mbarrier_arrive_expect(full, {count + b_boxes} * (int)s.box_bytes);"]
+    for i in range(count):
+        at = ", ".join(f"k{a} * (int)s.box[{a}] + r{i}_c{a}" for a in back)
+        lines.append(
+            f"{load}(a + {i * BLOCK * LINE}, r{i}_c_map, r{i}_block * {BLOCK}, {at}, k_image * (int)s.images, full);"
+        )
+    at = ", ".join(f"k{a} * (int)s.box[{a}]" for a in back)
+    lines.append(f"for (int i = 0; i < {b_boxes}; i++)")
+    column = f"column_tile * COLUMNS + i * {BLOCK}"
+    lines.append(f"    {load}(b + i * {BLOCK * LINE}, &w_map, {column}, {at}, k_image * (int)s.images, full);")
+    step = ""
+    for a in back:
+        step += f"if (++k{a} == (int)s.tiles[{a}]) {{ k{a} = 0; "
+    return [*lines, f"{step}++k_image;{' }' * s.rank}"]
+
+
+def _place_of_row(s: _Structure) -> list[str]:
+    """Where the results of row r of a tile go: elements from y, -1 outside; and where the others of the body lie."""
+    axes = range(s.rank)
+    if s.by_taps:
+        lines = [
+            f"const int row = row_tile * TILE_ROWS + r, image = row / {BLOCK} % (int)s.blocks * {BLOCK} + row % {BLOCK};",
+            f"int row_rest = row / {BLOCK} / (int)s.blocks;",
+        ]
+        for a in reversed(axes[1:]):
+            lines.append(f"const int p{a} = row_rest % (int)s.y[{a}]; row_rest /= (int)s.y[{a}];")
+        lines += ["const int p0 = row_rest;", "const bool valid = image < (int)s.batch && p0 < (int)s.y[0];"]
+    else:
+        lines = [*_tile_coordinates(s, "row_tile", "t"), "int row_rest = r;"]
+        for a in reversed(axes):
+            lines.append(f"const int p{a} = t{a} * (int)s.box[{a}] + row_rest % (int)s.box[{a}];")
+            lines.append(f"row_rest /= (int)s.box[{a}];")
+        lines.append("const int image = t_image * (int)s.images + row_rest;")
+        inside = " && ".join(f"p{a} < (int)s.y[{a}]" for a in axes)
+        lines.append(f"const bool valid = row_rest < (int)s.images && image < (int)s.batch && {inside};")
+    if s.partial:
+        position = "p0"
+        for a in axes[1:]:
+            position = f"({position}) * (int)s.y[{a}] + p{a}"
+        if s.by_taps:
+            linear = f"({position}) * (int)s.batch + image"
+        else:
+            total = " * ".join(f"(int)s.y[{a}]" for a in axes)
+            linear = f"image * ({total}) + {position}"
+        lines.append(f"const int place = valid ? {linear} : -1;")
+        return lines
+    places = {"y_strides": "place", **{f"o{k}_strides": f"place{k}" for k, kind in enumerate(s.others, 1) if not kind}}
+    for strides, name in places.items():
+        at = " + ".join([f"image * (int)s.{strides}[0]", *(f"p{a} * (int)s.{strides}[{a + 2}]" for a in axes)])
+        lines.append(f"const int {name} = valid ? {at} : -1;")
+    return lines
+
+
+def _partial_stores() -> str:
+    """Sums of a part of the depth, as they are."""
+    return """\
+                float* const sums = y + (long long)split * s.rows * columns;
+                #pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const long long at = __shfl_sync(0xffffffffu, place, lane / 4 + 8 * h);
+                    #pragma unroll
+                    for (int j = 0; j < COLUMNS / 8; j++) {
+                        const int column = first_column + 8 * j + lane % 4 * 2;
+                        if (at >= 0 && column < columns) sums[at * columns + column] = d[i][4 * j + 2 * h];
+                        if (at >= 0 && column + 1 < columns) sums[at * columns + column + 1] = d[i][4 * j + 2 * h + 1];
+                    }
+                }"""
+
+
+def _stores(s: _Structure) -> str:
+    """16 rows of a warp: finished in registers, laid out in shared memory, stored 8 channels at a time."""
+    packed = f"pack_{s.dtype.name}(d[i][4 * j + 2 * h], d[i][4 * j + 2 * h + 1])"
+    before: list[str] = []
+    if s.body is not None:
+        before.append("const int at = __shfl_sync(0xffffffffu, place, lane / 4 + 8 * h);")
+        for k, kind in enumerate(s.others, 1):
+            if not kind:
+                before.append(f"const int at{k} = __shfl_sync(0xffffffffu, place{k}, lane / 4 + 8 * h);")
+        before += ["const int column = first_column + 8 * j + lane % 4 * 2;", "unsigned int bits = 0;"]
+        for half in range(2):
+            given = []
+            for k, kind in enumerate(s.others, 1):
+                own = f"(group * columns + column + {half}) * (int)s.o{k}_strides[1]"
+                y_own = f"at + (group * columns + column + {half}) * (int)s.y_strides[1]"
+                where = {"y": y_own, "column": own, "one": "0", "": f"at{k} + {own}"}[kind]
+                given.append(f"o{k}[s.starts[{k + 2}] + {where}]")
+            call = f"finished({', '.join([f'd[i][4 * j + 2 * h + {half}]', *given, 'error'])})"
+            before.append(f"if (at >= 0 && column + {half} < columns) bits |= (unsigned int){call} << {16 * half};")
+        packed = "bits"
+    wide = "(((unsigned long long)y + 2 * s.starts[2]) & 15) == 0 && column + 8 <= columns" if s.vectors else "false"
+    return f"""\
+                #pragma unroll
+                for (int part = 0; part < COLUMNS / 64; part++) {{
+                    __syncwarp();
+                    #pragma unroll
+                    for (int q = 0; q < 4; q++) {{  // 16 columns: four matrices of 8 x 8
+                        unsigned int pair[2][2];
+                        #pragma unroll
+                        for (int c = 0; c < 2; c++) {{
+                            const int j = part * 8 + q * 2 + c;
+                            #pragma unroll
+                            for (int h = 0; h < 2; h++) {{
+                                {_lines(before, 32)}
+                                pair[c][h] = {packed};
+                            }}
+                        }}
+                        // Lane l has the address of row l % 16 of the matrices on the left, or from 16 on, the right.
+                        const unsigned int line = lane % 16, piece = q * 2 + lane / 16;
+                        stmatrix_x4(ring + box + line * {LINE} + ((piece ^ (line & 7)) * 16),
+                            pair[0][0], pair[0][1], pair[1][0], pair[1][1]);
+                    }}
+                    __syncwarp();
+                    #pragma unroll 1
+                    for (int q = 0; q < 4; q++) {{
+                        const int line = q * 4 + lane / 8, piece = lane % 8, column = first_column + part * 64 + piece * 8;
+                        const int at = __shfl_sync(0xffffffffu, place, line);
+                        if (at < 0 || column >= columns) continue;
+                        const unsigned char* const from = memory + box + line * {LINE} + ((piece ^ (line & 7)) * 16);
+                        const long long place_of_piece = at + (long long)(group * columns + column) * s.y_strides[1];
+                        unsigned short* const to = y + s.starts[2] + place_of_piece;
+                        if ({wide}) {{
+                            *(uint4*)to = *(const uint4*)from;
+                        }} else {{
+                            #pragma unroll 1
+                            for (int e = 0; e < 8 && column + e < columns; e++) {{
+                                to[e * s.y_strides[1]] = ((const unsigned short*)from)[e];
+                            }}
+                        }}
+                    }}
+                }}"""

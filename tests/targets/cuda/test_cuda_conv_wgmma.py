@@ -1,0 +1,116 @@
+"""Convolutions by tensor maps and warpgroups: boxes, launches, numbers on the emulated device."""
+
+import itertools
+
+import numpy as np
+import pytest
+from conv_cases import KINDS, problem, spec_only
+
+from emulator.run import run_lowered
+from tensorsmith.core.dtypes import bfloat16, float16
+from tensorsmith.kernels.spec_conv import without_zeros
+from tensorsmith.targets.cuda import conv_wgmma
+from tensorsmith.targets.cuda.compile import compile_cubin
+from tensorsmith.targets.cuda.conv import lower_conv
+from tensorsmith.targets.cuda.conv_maps import box_of, fits_maps
+from tensorsmith.targets.cuda.conv_wgmma import WgmmaTile, wgmma_launches
+from tensorsmith.targets.cuda.kernel import DeviceProperties, TensorMap
+
+HOPPER = DeviceProperties("sm_90a", multiprocessors=4, shared_bytes=160 * 1024)  # the emulated device has no more
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    import emulator
+
+    emulator.activate()
+
+
+@pytest.mark.parametrize(
+    "space, images", [((32, 32), 512), ((7, 7), 30), ((14, 14), 3), ((112, 112), 1), ((5,), 9), ((3, 4, 5), 6)], ids=str
+)
+@pytest.mark.parametrize("most, dividing", [(128, False), (64, True)])
+def test_boxes_cover_everything(space, images, most, dividing):
+    box = box_of(space, images, most, dividing)
+    assert box.lines <= most
+    assert all(tiles * extent >= n for tiles, extent, n in zip(box.tiles, (*box.space, box.images), (*space, images)))
+    if dividing:
+        assert all(n % extent == 0 for extent, n in zip(box.space, space))
+
+
+def test_boxes_are_full_where_sizes_allow():
+    for side, images in ((32, 512), (16, 512), (8, 512), (4, 512)):
+        assert box_of((side, side), images, 128, False).lines == 128
+        assert box_of((side, side), images, 64, True).lines == 64
+    assert box_of((7, 7), 3, 64, True).lines >= 49
+
+
+SIZES = [
+    ((2, 64, 8, 8), (64, 64, 3, 3), dict(padding=1)),
+    ((2, 64, 8, 8), (72, 64, 3, 3), dict(padding=1, stride=2)),
+    ((3, 32, 6, 6), (136, 32, 1, 1), dict(stride=2)),
+    ((3, 40, 7, 7), (72, 40, 3, 3), dict(padding=1)),
+    ((2, 32, 9, 11), (40, 32, 3, 3), dict(padding=1, dilation=2)),
+    ((2, 128, 9, 5), (128, 64, 3, 3), dict(padding=1, groups=2)),
+    ((2, 32, 30), (32, 32, 5), dict(padding=2, stride=2)),
+    ((2, 32, 3, 4, 5), (264, 32, 3, 3, 3), dict(padding=1)),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("x, w, attrs", SIZES, ids=str)
+def test_numbers(x, w, attrs, kind, emulated):
+    made = problem(kind, bfloat16, x, w, layout="nhwc", **attrs)
+    lowered = lower_conv(made.spec, HOPPER)
+    assert run_lowered(lowered, made.arrays) == 0
+    assert made.error < 8e-3
+    if attrs.get("groups", 1) == 1:
+        assert "conv_wgmma" in {launch.name for launch in lowered.launches}
+
+
+@pytest.mark.parametrize("rows, columns, alternating", list(itertools.product((64, 128), (64, 128), (False, True))))
+def test_tiles(rows, columns, alternating, emulated):
+    for kind in KINDS:
+        made = problem(kind, float16, (3, 64, 8, 8), (96, 64, 3, 3), padding=1, layout="nhwc")
+        launches, scratch = wgmma_launches(made.spec, HOPPER, 3, WgmmaTile(rows, columns, alternating, 3))
+        assert run_lowered(_lowered(launches, scratch), made.arrays) == 0
+        assert made.error < 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_address_that_maps_do_not_take(kind, emulated):
+    for x in ((2, 64, 8, 8), (40, 64, 8, 8)):  # a depth in parts, and whole
+        made = problem(kind, bfloat16, x, (64, 64, 3, 3), padding=1, layout="nhwc")
+        for number in range(2):
+            array = made.arrays[number]
+            made.arrays[number] = np.concatenate([array[:1], array])[1:]
+        assert run_lowered(lower_conv(made.spec, HOPPER), made.arrays) == 0
+        assert made.error < 8e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_compiles(kind):
+    compile_text = getattr(compile_cubin, "real", compile_cubin)
+    for w in ((64, 64, 3, 3), (256, 64, 3, 3)):
+        for part in without_zeros(spec_only(kind, bfloat16, (64, 64, 32, 32), w, stride=2, padding=1, layout="nhwc")):
+            for launch in wgmma_launches(part, DeviceProperties(), 3)[0]:
+                assert compile_text(launch.source, launch.name, "sm_90a")
+                assert launch.shared_bytes <= DeviceProperties().shared_bytes
+                maps = [each for each in launch.arguments if isinstance(each, TensorMap)]
+                assert all(stride % 16 == 0 for each in maps for stride in each.strides)
+
+
+def test_what_maps_do_not_take():
+    assert not fits_maps(spec_only("forward", bfloat16, (2, 64, 8, 8), (64, 64, 3, 3), layout="nchw"))
+    assert not fits_maps(spec_only("forward", bfloat16, (2, 12, 8, 8), (64, 12, 3, 3), layout="nhwc"))  # 24 bytes a pixel
+    assert not fits_maps(spec_only("forward", bfloat16, (2, 64, 20, 20), (64, 64, 3, 3), stride=3, layout="nhwc"))
+    assert conv_wgmma.pays_wgmma(spec_only("forward", bfloat16, (2, 64, 8, 8), (64, 64, 3, 3), layout="nhwc"), HOPPER)
+    assert not conv_wgmma.pays_wgmma(
+        spec_only("forward", bfloat16, (2, 64, 8, 8), (64, 64, 3, 3), layout="nhwc"), DeviceProperties("sm_80")
+    )
+
+
+def _lowered(launches, scratch):
+    from tensorsmith.targets.cuda.kernel import Lowered
+
+    return Lowered("conv", launches, 3, scratch)
