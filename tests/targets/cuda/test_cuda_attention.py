@@ -83,12 +83,13 @@ def test_hopper_gets_tensor_maps_where_operands_lie_so() -> None:
     for other in (spec(bfloat16, strided=odd), spec(float32), spec(bfloat16, E=300)):
         launch = lower_attention(other, DeviceProperties("sm_90a")).launches[0]
         assert not any(isinstance(each, TensorMap) for each in launch.arguments)
-    assert lower_attention(spec(bfloat16), DeviceProperties("sm_80")).launches[0].name == "attention"
+    assert lower_attention(spec(bfloat16), DeviceProperties("sm_80")).launches[0].name == "attention_forward_mma"
+    assert lower_attention(spec(bfloat16), DeviceProperties("sm_75")).launches[0].name == "attention"
 
 
 def test_where_addresses_are_not_known_another_kernel_follows() -> None:
     first, second = lower_attention(spec(bfloat16, aligned=False), DeviceProperties("sm_90a")).launches
-    assert first.name == "attention_forward_hopper" and second.name == "attention"
+    assert first.name == "attention_forward_hopper" and second.name == "attention_forward_mma"
     assert "& 15) != 0) return;" in first.source and "& 15) != 0)) return;" in second.source
 
 

@@ -54,6 +54,16 @@ def test_columns_far_apart_and_negative_scales(backward: bool) -> None:
     agrees(bfloat16, backward, turned=True, scale=0.0)
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_sizes_of_halves(backward: bool) -> None:
+    agrees(bfloat16, backward, causal=True, L=150, S=140, E=128, F=128, lead=(1, 1))
+    agrees(float16, backward, L=1, S=3, E=1, F=1)
+    agrees(bfloat16, backward, L=70, S=66, E=33, F=9, causal=True)  # rows that start anywhere
+    agrees(float16, backward, L=70, S=66, E=256, F=160, lead=(1, 1))
+    agrees(bfloat16, backward, L=40, S=200, E=128, F=128, dropout=0.5, mask=float32, lead=(1, 1))
+    agrees(bfloat16, backward, L=20, S=30, E=300, F=20)  # more columns than registers
+
+
 @pytest.mark.parametrize("name", HOPPER)
 def test_hopper(name: str) -> None:
     program = Path(__file__).with_name("attention_values.py")

@@ -16,21 +16,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tensorsmith.targets.cuda.attention_fragments import (
+    dropped_text,
+    fragments_text,
+    prescaled,
+    scores_text,
+    store_text,
+)
 from tensorsmith.targets.cuda.attention_functions import with_attention_functions
 from tensorsmith.targets.cuda.attention_hopper import (
     GROUP_BYTES,
     TENSOR_MAP,
-    dropped_text,
-    fragments_text,
     guard_text,
     load_text,
     moves,
     operand_parameters,
     padded,
-    prescaled,
     products_text,
-    scores_text,
-    store_text,
     sums_text,
     tensor_map,
 )
