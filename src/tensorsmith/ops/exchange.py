@@ -37,8 +37,7 @@ def dlpack_device(self: Tensor) -> tuple[int, int]:
     """DLPack's kind of device and its number."""
     if self.layout.device is not CPU:
         return dlpack_capsule.CUDA, self.layout.device.index or 0
-    pinned = self.is_pinned()  # type: ignore[attr-defined]
-    return (dlpack_capsule.CUDA_HOST if pinned else dlpack_capsule.CPU), 0
+    return dlpack_capsule.CPU, 0  # pinned or not: few take memory that is called CUDA's of the host
 
 
 @method("__dlpack__")
@@ -55,7 +54,7 @@ def dlpack(
     """
     _shareable(self, "__dlpack__()")
     here = dlpack_device(self)
-    if dl_device is not None and tuple(dl_device) != here and not (dl_device[0] == 1 and here[0] == dlpack_capsule.CUDA_HOST):
+    if dl_device is not None and tuple(dl_device) != here:
         if copy is False:
             raise BufferError(f"a tensor of {self.layout.device} cannot be given on another device without a copy")
         kind, number = dl_device

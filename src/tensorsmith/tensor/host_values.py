@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from tensorsmith.core.device import CPU
@@ -17,13 +20,21 @@ def values_at(tensor: Tensor) -> np.ndarray:
         return array_at(tensor.ptr, Strided(layout.shape, layout.strides), layout.dtype)
     if not layout.numel:
         return np.empty(layout.shape, layout.dtype.numpy)
+    assert layout.device.index is not None
+    found = np.empty(layout.shape if layout.contiguous else layout.extent, layout.dtype.numpy)
+    _to_host()(found.__array_interface__["data"][0], tensor.ptr, found.nbytes, layout.device.index)
+    if layout.contiguous:
+        found.flags.writeable = False  # writes would be lost
+        return found
+    strides = [s * layout.dtype.itemsize for s in layout.strides]
+    return np.lib.stride_tricks.as_strided(found, layout.shape, strides, writeable=False)
+
+
+@functools.cache
+def _to_host() -> Callable[..., None]:
     from tensorsmith.targets.cuda.copies import copy_to_host
 
-    assert layout.device.index is not None
-    found = np.empty(layout.extent, layout.dtype.numpy)
-    copy_to_host(found.ctypes.data, tensor.ptr, found.nbytes, layout.device.index)
-    strides = [s * layout.dtype.itemsize for s in layout.strides]
-    return np.lib.stride_tricks.as_strided(found, layout.shape, strides, writeable=False)  # writes would be lost
+    return copy_to_host
 
 
 def write_values(tensor: Tensor, values: np.ndarray) -> None:

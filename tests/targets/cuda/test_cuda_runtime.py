@@ -241,6 +241,28 @@ def test_copies(nbytes, kind):
         list_.append(address)
 
 
+def test_many_small_copies():
+    """More than the ring of pinned memory holds, from several threads, on several devices."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        index = seed % 2
+        for nbytes in rng.integers(1, copies.SMALL, 40).tolist():
+            content = rng.integers(0, 255, nbytes, np.uint8)
+            block, free = take(nbytes, index)
+            sent = content.copy()
+            copies.copy_to_device(block, sent.ctypes.data, nbytes, index)
+            sent[:] = 0
+            landed = np.zeros_like(content)
+            copies.copy_to_host(landed.ctypes.data, block, nbytes, index)
+            free.append(block)
+            assert np.array_equal(landed, content)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(6)))
+
+
 def test_pinned_blocks_wait_for_their_copies(monkeypatch):
     nbytes = 70_000
     source = pinned.allocate(nbytes)

@@ -173,6 +173,7 @@ class PrivatePool:
 
 
 _states: dict[int, State] = {}
+_entered: list[PrivatePool] = []  # of all devices
 _states_lock = threading.RLock()
 
 
@@ -258,6 +259,7 @@ def private_pool(index: int, pool: PrivatePool | None = None) -> Iterator[Privat
         raise ValueError(f"the private pool of cuda:{pool.index} {why}")
     with state.lock:
         state.pools.append(pool)
+        _entered.append(pool)
         state.known_pools.add(pool)
         _follow(state)
     try:
@@ -265,6 +267,7 @@ def private_pool(index: int, pool: PrivatePool | None = None) -> Iterator[Privat
     finally:
         with state.lock:
             state.pools.remove(pool)
+            _entered.remove(pool)
             _follow(state)
 
 
@@ -347,7 +350,7 @@ def event_done(event: int, index: int) -> bool:
 
 def capturing() -> bool:
     """Whether a private pool is entered: meanwhile events must not be asked and devices not be waited for."""
-    return any(state.pools for state in list(_states.values()))
+    return bool(_entered)
 
 
 def empty_cache(index: int | None = None) -> int:

@@ -14,9 +14,9 @@ import warnings
 
 from tensorsmith.targets.cpu.compiler import compile_functions
 from tensorsmith.targets.cpu.launch import RELEASE_GIL, Recipe
-from tensorsmith.targets.cuda import allocator, devices, driver, errors, pinned
+from tensorsmith.targets.cuda import allocator, devices, driver, errors, pinned, small_copies
+from tensorsmith.targets.cuda.small_copies import MOST as SMALL
 
-SMALL = 64 << 10  # copies up to this size go straight to the driver
 _PIECE = 4 << 20  # bytes of a staging buffer
 _BUFFERS = 4
 _PARTS = 16  # of a host copy, for so many processors
@@ -63,6 +63,9 @@ def copy_to_device(
     """
     if not nbytes:
         return
+    if nbytes <= SMALL and blocking and stream is None and not allocator.capturing():
+        small_copies.send(dst, host, nbytes, index)
+        return
     devices.use(index)
     stream = allocator.current_stream(index) if stream is None else stream
     if pinned.is_pinned(host, nbytes):
@@ -75,9 +78,6 @@ def copy_to_device(
             pinned.note_use(host, index, stream)
         return
     _refuse_capture(index, stream)
-    if nbytes <= SMALL:
-        driver.call("cuMemcpyHtoDAsync", dst, host, nbytes, stream)  # the driver takes a copy at once
-        return
     staging = _staging(index)
     with staging.lock:
         for at in range(0, nbytes, _PIECE):
@@ -98,21 +98,26 @@ def copy_to_host(
     """
     if not nbytes:
         return
+    if nbytes <= SMALL and blocking and stream is None and not allocator.capturing():
+        if _wait_mode:
+            _note_wait()
+        small_copies.fetch(host, src, nbytes, index)
+        errors.check(index)
+        return
     devices.use(index)
     stream = allocator.current_stream(index) if stream is None else stream
-    small = nbytes <= SMALL and not allocator.capturing()
-    is_pinned = not (small and blocking) and pinned.is_pinned(host, nbytes)
+    is_pinned = pinned.is_pinned(host, nbytes)
     if _wait_mode and (blocking or not is_pinned):
         _note_wait()
-    if not is_pinned and not small:
-        _refuse_capture(index, stream)
-        _staged_to_host(host, src, nbytes, index, stream)
-    else:
+    if is_pinned:
         driver.call("cuMemcpyDtoHAsync", host, src, nbytes, stream)
-        if is_pinned and not blocking:
+        if not blocking:
             pinned.note_use(host, index, stream)
             return
         driver.call("cuStreamSynchronize", stream)
+    else:
+        _refuse_capture(index, stream)
+        _staged_to_host(host, src, nbytes, index, stream)
     errors.check(index)
 
 

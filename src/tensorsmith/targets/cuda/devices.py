@@ -30,6 +30,8 @@ class Cell(enum.IntEnum):
     LAUNCH_EXTENDED = 6
     ENCODE_TENSOR_MAP = 7
     SYNCHRONIZE_STREAM = 8
+    COPY_TO_HOST = 9
+    COPY_TO_DEVICE = 10
 
 
 _FUNCTIONS = {
@@ -39,6 +41,8 @@ _FUNCTIONS = {
     Cell.LAUNCH_EXTENDED: "cuLaunchKernelEx",
     Cell.ENCODE_TENSOR_MAP: "cuTensorMapEncodeTiled",
     Cell.SYNCHRONIZE_STREAM: "cuStreamSynchronize",
+    Cell.COPY_TO_HOST: "cuMemcpyDtoHAsync_v2",
+    Cell.COPY_TO_DEVICE: "cuMemcpyHtoDAsync_v2",
 }
 
 
