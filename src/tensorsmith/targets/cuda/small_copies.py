@@ -6,7 +6,6 @@ from where the device fetches them in the order of the stream; when the ring is 
 
 from __future__ import annotations
 
-import array
 import ctypes
 import functools
 import threading
@@ -165,7 +164,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-_rings: dict[int, tuple[Recipe, int]] = {}  # device -> recipe, address of the position
+_rings: dict[int, tuple[Recipe, ctypes.c_int64]] = {}  # device -> recipe, position
 _lock = threading.Lock()
 
 
@@ -192,11 +191,12 @@ def send(dst: int, host: int, nbytes: int, index: int) -> None:
     """
     recipe, position = _rings.get(index) or _ring(index)
     code = launch(recipe.address, dst, host, nbytes)
-    if code == _FULL:
-        with _lock:
-            devices.use(index)
-            driver.call("cuCtxSynchronize")
-            _word(position).value = 0
+    while code == _FULL:
+        before = position.value
+        devices.use(index)
+        driver.call("cuCtxSynchronize")
+        if position.value == before:  # else another thread put something in meanwhile, or began again
+            position.value = 0
         code = launch(recipe.address, dst, host, nbytes)
     if code is not None:
         raise driver.CudaError("cuMemcpyHtoDAsync", code)
@@ -213,21 +213,14 @@ class _Returned:
         self.free.append(self.address)
 
 
-def _ring(index: int) -> tuple[Recipe, int]:
+def _ring(index: int) -> tuple[Recipe, ctypes.c_int64]:
     with _lock:
         found = _rings.get(index)
         if found is None:
-            cell = devices.use(index).cell
-            position = array.array("q", [0])
-            address = position.buffer_info()[0]
-            constants = (cell, pinned.allocate(_RING_BYTES), _RING_BYTES, address)
-            found = _rings[index] = Recipe(_functions()[1], 1, 3, constants), address
-            found[0].keep = position
+            cell, position = devices.use(index).cell, ctypes.c_int64(0)
+            constants = (cell, pinned.allocate(_RING_BYTES), _RING_BYTES, ctypes.addressof(position))
+            found = _rings[index] = Recipe(_functions()[1], 1, 3, constants), position
     return found
-
-
-def _word(address: int) -> ctypes.c_int64:
-    return ctypes.c_int64.from_address(address)
 
 
 @functools.cache
