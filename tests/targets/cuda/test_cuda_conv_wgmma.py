@@ -7,14 +7,16 @@ import pytest
 from conv_cases import KINDS, problem, spec_only
 
 from emulator.run import run_lowered
-from tensorsmith.core.dtypes import bfloat16, float16
+from tensorsmith.core.dtypes import bfloat16, float16, float32
+from tensorsmith.kernels.epilogue import COLUMN, WHOLE, Body
+from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.kernels.spec_conv import without_zeros
-from tensorsmith.targets.cuda import conv_wgmma
+from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.conv import lower_conv
-from tensorsmith.targets.cuda.conv_maps import box_of, fits_maps
-from tensorsmith.targets.cuda.conv_wgmma import WgmmaTile, wgmma_launches
-from tensorsmith.targets.cuda.kernel import DeviceProperties, TensorMap
+from tensorsmith.targets.cuda.conv_maps import box_of, fits_boxes, maps_take_w, maps_take_x
+from tensorsmith.targets.cuda.conv_wgmma import WgmmaTile, pays_wgmma, wgmma_launches
+from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered, TensorMap
 
 HOPPER = DeviceProperties("sm_90a", multiprocessors=4, shared_bytes=160 * 1024)  # the emulated device has no more
 
@@ -100,17 +102,56 @@ def test_text_compiles(kind):
                 assert all(stride % 16 == 0 for each in maps for stride in each.strides)
 
 
-def test_what_maps_do_not_take():
-    assert not fits_maps(spec_only("forward", bfloat16, (2, 64, 8, 8), (64, 64, 3, 3), layout="nchw"))
-    assert not fits_maps(spec_only("forward", bfloat16, (2, 12, 8, 8), (64, 12, 3, 3), layout="nhwc"))  # 24 bytes a pixel
-    assert not fits_maps(spec_only("forward", bfloat16, (2, 64, 20, 20), (64, 64, 3, 3), stride=3, layout="nhwc"))
-    assert conv_wgmma.pays_wgmma(spec_only("forward", bfloat16, (2, 64, 8, 8), (64, 64, 3, 3), layout="nhwc"), HOPPER)
-    assert not conv_wgmma.pays_wgmma(
-        spec_only("forward", bfloat16, (2, 64, 8, 8), (64, 64, 3, 3), layout="nhwc"), DeviceProperties("sm_80")
-    )
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("x, w, attrs", [SIZES[0], SIZES[1], SIZES[3], SIZES[6], SIZES[7]], ids=str)
+def test_operands_that_maps_do_not_take_are_copied(x, w, attrs, kind, emulated):
+    made = problem(kind, bfloat16, x, w, layout="nchw", **attrs)
+    launches, scratch = [], ()
+    for part in without_zeros(made.spec):
+        assert not maps_take_x(part)
+        more, needed = wgmma_launches(part, HOPPER, 3 + len(scratch))
+        launches += more
+        scratch += needed
+    assert "conv_pack" in {launch.name for launch in launches}
+    assert run_lowered(_lowered(tuple(launches), scratch), made.arrays) == 0
+    assert made.error < 8e-3
+
+
+def test_what_maps_take():
+    spec = spec_only("forward", bfloat16, (2, 64, 8, 8), (64, 64, 3, 3), layout="nhwc")
+    assert maps_take_x(spec) and maps_take_w(spec) and pays_wgmma(spec, HOPPER)
+    assert not pays_wgmma(spec, DeviceProperties("sm_80"))
+    spec = spec_only("forward", bfloat16, (2, 64, 8, 8), (64, 64, 3, 3), layout="nchw")
+    assert not maps_take_x(spec) and not maps_take_w(spec)
+    assert not maps_take_x(spec_only("forward", bfloat16, (2, 12, 8, 8), (64, 12, 3, 3), layout="nhwc"))  # 24 bytes a pixel
+    assert not fits_boxes(spec_only("forward", bfloat16, (2, 64, 20, 20), (64, 64, 3, 3), stride=3, layout="nhwc"))
 
 
 def _lowered(launches, scratch):
-    from tensorsmith.targets.cuda.kernel import Lowered
-
     return Lowered("conv", launches, 3, scratch)
+
+
+def bias_residual_relu(dtype):
+    """relu(sum + bias + residual), in float32."""
+    loads = [instr for k in range(3) for instr in (Instr(Kind.LOAD, dtype, index=k), Instr(Kind.CAST, float32, (2 * k,)))]
+    body = (
+        *loads, Instr(Kind.APPLY, float32, (1, 3), fn=Fn.ADD), Instr(Kind.APPLY, float32, (6, 5), fn=Fn.ADD),
+        Instr(Kind.APPLY, float32, (7,), fn=Fn.RELU),
+    )  # fmt: skip
+    return Body(body, 8, (COLUMN, WHOLE))
+
+
+@pytest.mark.parametrize("x, columns", [((2, 64, 8, 8), 72), ((30, 64, 8, 8), 72), ((30, 64, 8, 8), 260)])
+def test_body(x, columns, emulated):
+    plain = problem("forward", bfloat16, x, (columns, 64, 3, 3), padding=1, layout="nhwc")
+    others = ((0, 1, 0, 0), plain.spec.y_strides)
+    made = problem("forward", bfloat16, x, (columns, 64, 3, 3), padding=1, layout="nhwc", body=bias_residual_relu(bfloat16),
+                   others=others)  # fmt: skip
+    rng = np.random.default_rng(1)
+    bias, residual = (rng.standard_normal(n).astype(np.float32).astype(bfloat16.numpy) for n in (columns, plain.arrays[2].size))
+    lowered = lower_conv(made.spec, HOPPER)
+    assert "conv_wgmma" in {launch.name for launch in lowered.launches}
+    assert run_lowered(lowered, [*made.arrays, bias, residual]) == 0
+    beside = np.lib.stride_tricks.as_strided(residual, made.spec.y, [2 * s for s in made.spec.y_strides]).astype(np.float64)
+    made.wanted = np.maximum(made.wanted + bias.astype(np.float64)[:, None, None] + beside, 0)
+    assert made.error < 8e-3

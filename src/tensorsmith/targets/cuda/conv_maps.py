@@ -72,24 +72,34 @@ def _extents(n: int, most: int, dividing: bool) -> Iterable[int]:
 
 
 def by_taps(spec: ConvSpec) -> bool:
-    """Whether images are what is contiguous in x, and columns in w."""
-    return spec.x_strides[0] == 1 and spec.w_strides[0] == 1 and spec.x_strides[1] != 1
+    """Whether rows are taps and images: images are contiguous in x, or nothing is and kernels are larger than results."""
+    contiguous = [axis for axis in (0, 1) if spec.x_strides[axis] == 1 and spec.x[axis] > 1]
+    return contiguous == [0] if contiguous else spec.taps > spec.positions
 
 
-def fits_maps(spec: ConvSpec) -> bool:
-    """Whether tensor maps can bring both operands: halves, contiguous channels, other strides multiples of 16 bytes."""
+def fits_boxes(spec: ConvSpec) -> bool:
+    """Whether boxes can be cut out of the operands, if they lie so: halves, few remainders, groups of whole boxes."""
     if not spec.dtype.is_half or set(spec.step) != {1} or 0 in (*spec.x, *spec.w, *spec.y) or max(spec.x + spec.w) >= 1 << 30:
         return False
-    steps = spec.dilation if by_taps(spec) else spec.stride
-    if math.prod(steps) > MOST_MAPS or spec.starts[0] % VECTOR or spec.starts[1] % VECTOR:
-        return False
-    contiguous = 0 if by_taps(spec) else 1
     if by_taps(spec):
-        return spec.groups == 1 and _maps(spec.x, spec.x_strides, 0) and _maps(spec.w, spec.w_strides, 0)
-    if spec.groups > 1 and (spec.w[1] % BLOCK or (spec.w[0] // spec.groups) % BLOCK):
+        return spec.groups == 1 and math.prod(spec.dilation) <= MOST_MAPS
+    whole = spec.groups == 1 or (spec.w[1] % BLOCK == 0 and spec.w[0] // spec.groups % BLOCK == 0)
+    return whole and math.prod(spec.stride) <= MOST_MAPS
+
+
+def maps_take_x(spec: ConvSpec) -> bool:
+    """Whether x lies as maps take it: what boxes run along is contiguous, other strides are multiples of 16 bytes."""
+    return spec.starts[0] % VECTOR == 0 and _maps(spec.x, spec.x_strides, 0 if by_taps(spec) else 1)
+
+
+def maps_take_w(spec: ConvSpec) -> bool:
+    """Whether w lies so; by positions, columns may be contiguous too, and kernels be walked backwards."""
+    if spec.starts[1] % VECTOR:
         return False
-    other = 1 if spec.w_strides[1] == 1 else 0
-    return _maps(spec.x, spec.x_strides, contiguous) and _maps(spec.w, tuple(map(abs, spec.w_strides)), other)
+    if by_taps(spec):
+        return _maps(spec.w, spec.w_strides, 0)
+    strides = (*spec.w_strides[:2], *map(abs, spec.w_strides[2:]))
+    return any(_maps(spec.w, strides, axis) for axis in (0, 1))
 
 
 def _maps(shape: Sequence[int], strides: Sequence[int], contiguous: int) -> bool:
@@ -98,7 +108,7 @@ def _maps(shape: Sequence[int], strides: Sequence[int], contiguous: int) -> bool
     return strides[contiguous] == 1 and all(s > 0 and s % VECTOR == 0 and s < 1 << 38 for s in others)
 
 
-def maps_of_x(spec: ConvSpec, box: Box) -> list[TensorMap]:
+def maps_of_x(spec: ConvSpec, box: Box, word: int) -> list[TensorMap]:
     """A map for every remainder of coordinates modulo the steps between positions of a box, the last axis fastest."""
     steps = spec.dilation if by_taps(spec) else spec.stride
     contiguous, other = (0, 1) if by_taps(spec) else (1, 0)
@@ -109,13 +119,18 @@ def maps_of_x(spec: ConvSpec, box: Box) -> list[TensorMap]:
         offset = spec.starts[0] + sum(r * s for n, r, s in zip(spec.x[2:], remainders, spec.x_strides[2:]) if r < n)
         shape = (spec.x[contiguous], *reversed(space), spec.x[other])
         along = (*reversed(strides), spec.x_strides[other])
-        found.append(_tensor_map(spec, 0, shape, along, (BLOCK, *reversed(box.space), box.images), offset))
+        found.append(_tensor_map(spec, word, shape, along, (BLOCK, *reversed(box.space), box.images), offset))
     return found
 
 
-def map_of_w(spec: ConvSpec, box: Box, columns: int) -> TensorMap:
+def b_across(spec: ConvSpec) -> bool:
+    """Whether the columns of the right operand lie side by side."""
+    return by_taps(spec) or spec.w_strides[1] != 1 or (spec.w[1] == 1 and spec.w_strides[0] == 1)
+
+
+def map_of_w(spec: ConvSpec, box: Box, columns: int, word: int) -> TensorMap:
     """The map of the right operand; an axis that is walked backwards is walked forwards from its other end."""
-    contiguous = 0 if by_taps(spec) or spec.w_strides[1] != 1 else 1
+    contiguous = 0 if b_across(spec) else 1
     other = 1 - contiguous
     offset = spec.starts[1] + sum((n - 1) * min(s, 0) for n, s in zip(spec.w[2:], spec.w_strides[2:]))
     shape = (spec.w[contiguous], *reversed(spec.w[2:]), spec.w[other])
@@ -124,7 +139,7 @@ def map_of_w(spec: ConvSpec, box: Box, columns: int) -> TensorMap:
         extents = (BLOCK, *reversed(box.space), box.images)
     else:
         extents = (BLOCK, *(1,) * spec.rank, columns if contiguous else BLOCK)
-    return _tensor_map(spec, 1, shape, strides, extents, offset)
+    return _tensor_map(spec, word, shape, strides, extents, offset)
 
 
 def _tensor_map(

@@ -17,7 +17,19 @@ from tensorsmith.kernels.epilogue import Body
 from tensorsmith.kernels.spec_conv import ConvSpec
 from tensorsmith.targets.cuda.conv_direct import direct_function
 from tensorsmith.targets.cuda.conv_gather import gather_of
-from tensorsmith.targets.cuda.conv_maps import BLOCK, VECTOR, box_of, by_taps, fits_maps, map_of_w, maps_of_x
+from tensorsmith.targets.cuda.conv_maps import (
+    BLOCK,
+    VECTOR,
+    b_across,
+    box_of,
+    by_taps,
+    fits_boxes,
+    map_of_w,
+    maps_of_x,
+    maps_take_w,
+    maps_take_x,
+)
+from tensorsmith.targets.cuda.conv_pack import packed_bytes, packed_strides, packing_launch
 from tensorsmith.targets.cuda.conv_split import finishing_launch, partial_bytes
 from tensorsmith.targets.cuda.epilogue import finished_function
 from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, ErrorWord, Launch, Word
@@ -74,7 +86,7 @@ class _Structure:
 
 def pays_wgmma(spec: ConvSpec, properties: DeviceProperties) -> bool:
     """Whether the tensor cores of warpgroups compute it, and boxes of 64 channels are not mostly empty."""
-    if properties.architecture != "sm_90a" or not fits_maps(spec):
+    if properties.architecture != "sm_90a" or not fits_boxes(spec):
         return False
     channels = spec.x[0] if by_taps(spec) else spec.w[1]
     return channels >= LEAST_CHANNELS
@@ -92,7 +104,32 @@ def tile_of(spec: ConvSpec, properties: DeviceProperties) -> WgmmaTile:
 def wgmma_launches(
     spec: ConvSpec, properties: DeviceProperties, scratch: int, tile: WgmmaTile | None = None, splits: int = 0
 ) -> tuple[tuple[Launch, ...], tuple[int, ...]]:  # fmt: skip
-    """The launches of a convolution that `conv_maps.fits_maps`, and the bytes of its scratch, which is word `scratch`."""
+    """The launches of a convolution that `conv_maps.fits_boxes`, and the bytes of its scratch, which begins with word
+    `scratch`: copies of operands that maps do not take as they lie, and sums of parts of the depth.
+    """
+    copies: list[Launch] = []
+    needed: list[int] = []
+    words = [0, 1]
+    contiguous = 0 if by_taps(spec) else 1
+    for number, taken in enumerate((maps_take_x(spec), maps_take_w(spec))):
+        if taken:
+            continue
+        shape, strides = (spec.x, spec.x_strides) if number == 0 else (spec.w, spec.w_strides)
+        words[number] = scratch + len(needed)
+        needed.append(packed_bytes(shape, contiguous))
+        target = Word(words[number])
+        copies.append(packing_launch(shape, strides, spec.starts[number], contiguous, Word(number), target))
+        starts = tuple(0 if place == number else start for place, start in enumerate(spec.starts))
+        lies = packed_strides(shape, contiguous)
+        spec = replace(spec, x_strides=lies, starts=starts) if number == 0 else replace(spec, w_strides=lies, starts=starts)
+    launches, more = _multiplied(spec, properties, (words[0], words[1]), scratch + len(needed), tile, splits)
+    return (*copies, *launches), (*needed, *more)
+
+
+def _multiplied(
+    spec: ConvSpec, properties: DeviceProperties, operands: tuple[int, int], scratch: int, tile: WgmmaTile | None, splits: int
+) -> tuple[tuple[Launch, ...], tuple[int, ...]]:  # fmt: skip
+    """The launches for operands, words `operands`, that lie as maps take them."""
     tile = tile or tile_of(spec, properties)
     taps, columns = by_taps(spec), spec.w[0] // spec.groups
     box = box_of(spec.w[2:], spec.w[1], BLOCK, True) if taps else box_of(spec.y[2:], spec.y[0], tile.tile_rows, False)
@@ -107,9 +144,9 @@ def wgmma_launches(
     splits = -(-chunks // part)
     partial = splits > 1
     gather = gather_of(spec, partial)
-    maps = [*maps_of_x(spec, box), map_of_w(spec, box, tile.columns)]
+    maps = [*maps_of_x(spec, box, operands[0]), map_of_w(spec, box, tile.columns, operands[1])]
     structure = _Structure(
-        spec.dtype, spec.rank, tile, taps, taps or spec.w_strides[1] != 1,
+        spec.dtype, spec.rank, tile, taps, b_across(spec),
         tuple(step > 1 for step in (spec.dilation if taps else spec.stride)), len(maps) - 1, gather.body, gather.others,
         partial, not taps or box.lines == BLOCK, _vectors(spec),
     )  # fmt: skip
@@ -129,7 +166,9 @@ def wgmma_launches(
     text = _text(structure, struct, direct_struct, function)
     others = 0 if partial else len(spec.others)
     results = [Word(scratch)] if partial else [Word(2 + k) for k in range(1 + others)]
-    arguments: tuple[Argument, ...] = (*maps, Word(0), Word(1), *results, ErrorWord(), sizes, direct_sizes)
+    arguments: tuple[Argument, ...] = (
+        *maps, Word(operands[0]), Word(operands[1]), *results, ErrorWord(), sizes, direct_sizes,
+    )  # fmt: skip
     grid = min(items * splits, properties.multiprocessors)
     first = Launch(text, "conv_wgmma", (grid, 1, 1), (384, 1, 1), arguments, tile.shared_bytes)
     if not partial:

@@ -1,0 +1,83 @@
+"""Operands of a convolution copied so that tensor maps take them: what their boxes run along lies side by side.
+
+(other, space, channels) is written from whatever strides, in tiles of 32 positions by 32 channels that are turned in shared
+memory. Rows of channels start at multiples of 16 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tensorsmith.targets.cuda.kernel import Launch, Word
+from tensorsmith.targets.cuda.sizes import sizes_struct
+
+SIDE = 32  # of a tile
+VECTOR = 8  # elements of 16 bytes
+
+
+def packed_strides(shape: Sequence[int], contiguous: int) -> tuple[int, ...]:
+    """Strides of a copy in which axis 0 or 1 is contiguous and the other is outermost."""
+    strides = [0] * len(shape)
+    strides[contiguous] = 1
+    along = -(-shape[contiguous] // VECTOR) * VECTOR
+    for axis in (*reversed(range(2, len(shape))), 1 - contiguous):
+        strides[axis] = along
+        along *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def packed_bytes(shape: Sequence[int], contiguous: int) -> int:
+    """Bytes of the copy, of halves."""
+    strides = packed_strides(shape, contiguous)
+    return 2 * strides[1 - contiguous] * max(shape[1 - contiguous], 1)
+
+
+def packing_launch(
+    shape: Sequence[int], strides: Sequence[int], start: int, contiguous: int, source: Word, target: Word
+) -> Launch:
+    """The launch that copies an operand of halves."""
+    rank, other = len(shape) - 2, 1 - contiguous
+    positions, channels = math.prod(shape[2:]), shape[contiguous]
+    along_space = strides[contiguous] != 1
+    struct, sizes = sizes_struct(
+        {
+            "positions": positions, "channels": channels, "start": start, "other": strides[other],
+            "channel": strides[contiguous], "pitch": packed_strides(shape, contiguous)[-1] if positions > 0 else VECTOR,
+            "down": -(-positions // SIDE), "across": -(-channels // SIDE), "space": shape[2:], "strides": strides[2:],
+        }
+    )  # fmt: skip
+    place = []
+    for a in reversed(range(1, rank)):
+        place.append(f"at += rest % (int)s.space[{a}] * s.strides[{a}]; rest /= (int)s.space[{a}];")
+    decoded = " ".join([*place, "at += rest * s.strides[0];"])
+    position, channel = ("threadIdx.x % 32", "i") if along_space else ("i", "threadIdx.x % 32")
+    text = f"""
+{struct}
+
+extern "C" __global__ void __launch_bounds__(256) conv_pack(const unsigned short* from, unsigned short* to, const Sizes s) {{
+    __shared__ unsigned short tile[{SIDE}][{SIDE + 1}];
+    unsigned int place = blockIdx.x;
+    const int first_channel = place % (unsigned int)s.across * {SIDE}; place /= (unsigned int)s.across;
+    const int first_position = place % (unsigned int)s.down * {SIDE}; const long long other = place / (unsigned int)s.down;
+    #pragma unroll
+    for (int i = threadIdx.x / 32; i < {SIDE}; i += 8) {{
+        const int position = first_position + {position}, channel = first_channel + {channel};
+        if (position < s.positions && channel < s.channels) {{
+            long long at = s.start + other * s.other + channel * s.channel;
+            int rest = position;
+            {decoded}
+            tile[{channel}][{position}] = from[at];
+        }}
+    }}
+    __syncthreads();
+    #pragma unroll
+    for (int i = threadIdx.x / 32; i < {SIDE}; i += 8) {{
+        const int position = first_position + i, channel = first_channel + threadIdx.x % 32;
+        if (position < s.positions && channel < s.channels)
+            to[(other * s.positions + position) * s.pitch + channel] = tile[threadIdx.x % 32][i];
+    }}
+}}
+"""
+    grid = -(-positions // SIDE) * -(-channels // SIDE) * shape[other]
+    return Launch(text, "conv_pack", (grid, 1, 1), (256, 1, 1), (source, target, sizes))
