@@ -46,12 +46,13 @@ NAME = "attention_forward_hopper"
 @dataclass(frozen=True)
 class Tiles:
     """keys: of a tile; consumers: warpgroups of 64 queries; stages: tiles of keys and values under way; turns: whether
-    warpgroups take turns at the tensor cores."""
+    warpgroups take turns at the tensor cores; by_hand: of 8 exponentials, those that ordinary arithmetic computes."""
 
     keys: int
     consumers: int
     stages: int
     turns: bool
+    by_hand: int = 0
 
 
 def usual_tiles(width: int) -> Tiles:
@@ -96,6 +97,9 @@ def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | flo
     scores = scores_text(spec, tiles.keys // 2, query, key, "tile_query", "key0 + KEYS")
     factor = "" if prescaled(spec) else " * scale_log2"
     exponent = "s[i] - base[i / 2 % 2]" if prescaled(spec) else "__fmaf_rn(s[i], scale_log2, -base[i / 2 % 2])"
+    exponential = f"exp2_fast({exponent})"
+    if tiles.by_hand:
+        exponential = f"i % 8 < {tiles.by_hand} ? exp2_by_hand({exponent}) : {exponential}"
     other = "1 + (consumer + 1) % CONSUMERS"
     turn = "barrier_sync(1 + consumer, 256);" if tiles.turns else ""
     pass_on = f"barrier_arrive({other}, 256);" if tiles.turns else ""
@@ -215,7 +219,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
         }}
         #pragma unroll
         for (int i = 0; i < SCORES; i++) {{
-            s[i] = exp2_fast({exponent});
+            s[i] = {exponential};
             total[i / 2 % 2] += s[i];
         }}
         {drop}
@@ -259,7 +263,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
         }}
         #pragma unroll
         for (int i = 0; i < SCORES; i++) {{
-            s[i] = exp2_fast({exponent});
+            s[i] = {exponential};
             total[i / 2 % 2] += s[i];
         }}
         {drop}
