@@ -35,6 +35,7 @@ from tensorsmith.compile.page import page
 from tensorsmith.compile.source_lines import Line, carried, users_line
 from tensorsmith.compile.specialisation import Specialisation, specialise
 from tensorsmith.compile.timed import TimedStep, table, timed_steps
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import DType, float32
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
@@ -44,6 +45,7 @@ from tensorsmith.ir.graph import Graph, Node
 from tensorsmith.ir.vjp import BackwardGraph, vjp
 from tensorsmith.ops.elementwise import Elementwise
 from tensorsmith.passes.manager import off, optimise
+from tensorsmith.runtime.roof import Roof
 from tensorsmith.scalar.expression import Expr, arity, derivative, evaluate, input_name, to_text
 from tensorsmith.scalar.lift import lift
 from tensorsmith.tensor.modes import modes
@@ -76,6 +78,7 @@ class Explanation:
     lines: dict[Node, Line] = field(default_factory=dict)  # of the program, for values of `forward`
     operands: list[Any] | None = None  # what it was called with, for the times
     left_out: frozenset[str] = field(default_factory=off)  # passes that do not run
+    device: Device = CPU  # that its plans are for
 
     # --- levels -----------------------------------------------------------------------------------------------------
 
@@ -124,7 +127,7 @@ class Explanation:
 
     def time(self) -> str:
         """Every step, run and timed, beside the machine's roof (`runtime/roof.py`)."""
-        return self._parts(lambda plan: table(self.times(plan)) if plan.plan.steps else "nothing to run")
+        return self._parts(lambda plan: table(self.times(plan), self._roof()) if plan.plan.steps else "nothing to run")
 
     def times(self, plan: ExplainedPlan | None = None) -> list[TimedStep]:
         """The steps of the forward plan (or the gradient's) with the medians of their times."""
@@ -132,6 +135,14 @@ class Explanation:
             return timed_steps(self.forward_plan.plan, self.optimised[0], self.inputs, self.operands)
         assert self.backward is not None
         return timed_steps(plan.plan, self.backward.graph, self._backward_places, None)
+
+    def _roof(self) -> Roof | None:
+        """The roof of the device; the CPU's is looked up where it is compared with."""
+        if self.device is CPU:
+            return None
+        from tensorsmith.runtime.device_roof import device_roof
+
+        return device_roof(self.device)
 
     def mlir(self) -> str:
         """The graph in MLIR's generic form (`compile/mlir.py`)."""
@@ -185,7 +196,7 @@ class Explanation:
     @cached_property
     def forward_plan(self) -> ExplainedPlan:
         """The plan of the computation."""
-        return explained_plan(self.optimised[0], self.inputs, self.left_out)
+        return explained_plan(self.optimised[0], self.inputs, self.left_out, self.device)
 
     @cached_property
     def _backward_places(self) -> list[Strided | None]:
@@ -198,7 +209,9 @@ class Explanation:
     @cached_property
     def backward_plan(self) -> ExplainedPlan | None:
         """The plan of the gradient; None where there is none."""
-        return explained_plan(self.backward.graph, self._backward_places) if self.backward is not None else None
+        if self.backward is None:
+            return None
+        return explained_plan(self.backward.graph, self._backward_places, device=self.device)
 
     @property
     def forward_steps(self) -> list[ExplainedStep]:
@@ -240,14 +253,16 @@ def _checked(levels: Iterable[str]) -> list[str]:
     return found
 
 
-def announce(name: str, graph: Graph, inputs: list[Strided | None], left_out: frozenset[str]) -> None:
+def announce(
+    name: str, graph: Graph, inputs: list[Strided | None], left_out: frozenset[str], device: Device = CPU
+) -> None:
     """Say on stderr what became of a program, as much as TENSORSMITH_DEBUG asks for: 1 one line, up to 5 its LLVM text too."""
     asked = os.environ.get("TENSORSMITH_DEBUG", "")
     level = int(asked) if asked.isdecimal() else 0
     if not level:
         return
     names = tuple(f"input {number}" for number in range(len(graph.inputs)))
-    found = Explanation(_titled(name, names, graph.inputs), names, graph, inputs, None, traced=True, left_out=left_out)
+    found = Explanation(_titled(name, names, graph.inputs), names, graph, inputs, None, traced=True, left_out=left_out, device=device)
     steps = found.forward_steps
     said = f"tensorsmith: compiled {name}: {len(graph.live_nodes())} values, {len(steps)} steps"
     levels = [each for group in DEBUG_LEVELS[: level - 1] for each in group]
@@ -372,7 +387,10 @@ def _explain_traced(
     ]
     alone = graph is not traced.tracer.graph
     lines = {} if alone else listener.lines
-    return Explanation(title, tuple(names), graph, places, backward, why, expression, variables, not alone, lines, operands)
+    return Explanation(
+        title, tuple(names), graph, places, backward, why, expression, variables, not alone, lines, operands,
+        device=traced.tracer.device or CPU,
+    )  # fmt: skip
 
 
 def _without_gradient(traced: Specialisation) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, format_node
 from tensorsmith.kernels.spec import KernelSpec
@@ -15,9 +16,10 @@ from tensorsmith.passes.pooling import lower_pooling
 from tensorsmith.passes.products import split_products
 from tensorsmith.passes.reductions import prepare_reductions
 from tensorsmith.passes.walk import LARGEST_BODY, Group, NeedsBuffer, Walk, inlined_inputs
-from tensorsmith.runtime.plan import Plan, build_plan, requests_of
+from tensorsmith.runtime.plan import Plan, build_plan
 from tensorsmith.runtime.requests import KernelStep, Request
-from tensorsmith.targets.cpu.scalars import LIBRARY_CALLS
+from tensorsmith.runtime.target import target_of
+from tensorsmith.targets.cuda.kernel import Launch, Lowered
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,13 @@ class ExplainedStep:
     spec: KernelSpec | None
     loops: str | None
     llvm: str | None
+    launches: tuple[Launch, ...] = ()  # of a step on a CUDA device
 
     @property
     def cuda(self) -> str:
         """The CUDA C++ text, or why there is none."""
+        if self.launches:
+            return "\n\n".join(dict.fromkeys(launch.source.strip() for launch in self.launches))
         if self.spec is None:
             return "(only fused kernels have a CUDA rendering so far)"
         from tensorsmith.targets.cuda.lower import lower
@@ -92,12 +97,14 @@ class ExplainedPlan:
         return "\n".join(lines)
 
 
-def explained_plan(graph: Graph, inputs: Sequence[Strided | None], left_out: Collection[str] = ()) -> ExplainedPlan:
+def explained_plan(
+    graph: Graph, inputs: Sequence[Strided | None], left_out: Collection[str] = (), device: Device = CPU
+) -> ExplainedPlan:
     """The plan that runs a graph over inputs that lie as given, with its decisions. left_out: as in `build_plan`."""
-    plan = build_plan(graph, inputs, left_out=left_out)
+    plan, target = build_plan(graph, inputs, left_out=left_out, device=device), target_of(device)
     settled = plan.graph
     placed = {node: seen for node, seen in zip(settled.inputs, plan.places) if seen is not None}
-    fusion = fuse(settled, placed, {}, LIBRARY_CALLS, "fusion" not in left_out)
+    fusion = fuse(settled, placed, {}, target.library, "fusion" not in left_out, target.halves, target.places)
     found = ExplainedPlan(plan, fusion)
     for group in fusion.groups:
         if all(node.numel == 0 for node in group.roots):
@@ -105,7 +112,7 @@ def explained_plan(graph: Graph, inputs: Sequence[Strided | None], left_out: Col
         anchor = group.anchor
         nodes = [] if anchor is None else [anchor, *(root for root in group.roots if root is not anchor)]
         shown = "\n".join(f"  {node!r}" for node in nodes)
-        steps = tuple(_explained(request, shown) for request in requests_of(fusion, group))
+        steps = tuple(_explained(request, shown) for request in target.requests(fusion, group))
         inside = frozenset({*group.visited, *group.roots, *([anchor] if anchor is not None else [])})
         leaves = tuple(sorted(group.leaves, key=lambda node: node.index))
         found.groups.append(ExplainedGroup(tuple(group.roots), inside, leaves, steps))
@@ -138,6 +145,9 @@ def _explained(request: Request, nodes: str) -> ExplainedStep:
     step = request.step([(0, 0)] * len(request.words))
     if not isinstance(step, KernelStep):
         return ExplainedStep(f"{step.name}, by the reference in NumPy", nodes, None, None, None)
+    spec = request.kernel.spec if request.kernel is not None else None
+    if request.lowered is not None:
+        return _on_device(step, request.lowered, nodes, spec)
     lowered = step.kernel
     schedule = getattr(lowered, "schedule", None) or getattr(lowered, "method", None)
     facts = [
@@ -146,9 +156,20 @@ def _explained(request: Request, nodes: str) -> ExplainedStep:
         f"{step.bytes_moved:,} bytes",
         f"{step.flops:,} operations",
     ]
-    spec = request.kernel.spec if request.kernel is not None else None
     loops, llvm = getattr(lowered, "loops", None), getattr(lowered, "text", None)
     return ExplainedStep(f"{step.name} ({', '.join(facts)})", nodes, spec, loops, llvm)
+
+
+def _on_device(step: KernelStep, lowered: Lowered, nodes: str, spec: KernelSpec | None) -> ExplainedStep:
+    """A step of a CUDA device: its launches."""
+    shapes = [f"{each.name} {_times(each.grid)} x {_times(each.block)} threads" for each in lowered.launches]
+    facts = [*dict.fromkeys(shapes), f"{step.bytes_moved:,} bytes", f"{step.flops:,} operations"]
+    return ExplainedStep(f"{step.name} ({', '.join(facts)})", nodes, spec, None, None, lowered.launches)
+
+
+def _times(extents: tuple[int, ...]) -> str:
+    used = extents[: max((i for i, n in enumerate(extents) if n > 1), default=0) + 1]
+    return "(" + " x ".join(map(str, used)) + ")"
 
 
 # --- why a value is in memory --------------------------------------------------------------------------------------------

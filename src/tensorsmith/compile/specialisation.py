@@ -182,7 +182,7 @@ class Specialisation(Trace):
         if os.environ.get("TENSORSMITH_DEBUG"):
             from tensorsmith.compile.explain import announce  # what explains programs is made of this module
 
-            announce(self.name, self.tracer.graph, self.places, self.left_out)
+            announce(self.name, self.tracer.graph, self.places, self.left_out, self.tracer.device or CPU)
         verified = self.options is not None and self.options.verify
         question = Question(
             self.tracer.graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped,

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.core.device import CPU
 from tensorsmith.core.views import Strided, extent
 from tensorsmith.ir.graph import Graph
 from tensorsmith.runtime import profiler
 from tensorsmith.runtime.plan import Plan
 from tensorsmith.runtime.roof import Roof, roof
+from tensorsmith.tensor.storage import storage_type
 
 TURNS = 9
 ABOVE = 1.1  # of the roof: more than this is no measurement's noise
@@ -55,6 +57,8 @@ def operands_for(graph: Graph, places: Sequence[Strided | None], given: Sequence
 
 def timed_steps(plan: Plan, graph: Graph, places: Sequence[Strided | None], given: Sequence[Any] | None) -> list[TimedStep]:
     """Every step of a plan, timed one by one in several runs. graph, places: as the plan was built for them."""
+    if plan.device is not CPU:
+        return _timed_on_device(plan, graph, places, given)
     operands, kept = operands_for(graph, places, given)
     new = [np.empty(nbytes + 64, np.uint8) for nbytes in plan.new_bytes]
     words = [operands[i] for i in plan.tensor_inputs] + [array.ctypes.data for array in new] + plan.number_words(operands)
@@ -74,6 +78,31 @@ def timed_steps(plan: Plan, graph: Graph, places: Sequence[Strided | None], give
     ]
 
 
+def _timed_on_device(
+    plan: Plan, graph: Graph, places: Sequence[Strided | None], given: Sequence[Any] | None
+) -> list[TimedStep]:
+    """The same on a CUDA device, by its own clock; what was not given is zeros, as numbers on the host are not read."""
+    from tensorsmith.runtime.device_roof import step_seconds
+
+    new = storage_type(plan.device)
+    words: list[Any] = []
+    kept: list[Any] = list(given or ())
+    for number, (node, place) in enumerate(zip(graph.inputs, places)):
+        value = given[number] if given is not None else None
+        if place is None:
+            words.append(value if isinstance(value, int | float) else (1 if node.dtype.kind in "iub" else 1.0))
+        elif value is not None and hasattr(value, "ptr"):
+            words.append(value.ptr)
+        else:
+            kept.append(new.zeros(max(extent(place), 1) * node.dtype.itemsize))
+            words.append(kept[-1].ptr)
+    made = [new(nbytes) for nbytes in plan.new_bytes]
+    run = [words[i] for i in plan.tensor_inputs] + [storage.ptr for storage in made] + plan.number_words(words)
+    plan.run(run)
+    seconds = step_seconds(plan, run)
+    return [TimedStep(step.name, value, step.bytes_moved, step.flops) for step, value in zip(plan.steps, seconds, strict=True)]
+
+
 def table(steps: Sequence[TimedStep], limit: Roof | None = None) -> str:
     """The steps as a table: time, share, GB/s, GFLOP/s, fraction of the roof and what bounds the step."""
     if limit is None:
@@ -88,10 +117,7 @@ def table(steps: Sequence[TimedStep], limit: Roof | None = None) -> str:
     rows.append(("all", *_cells(total, whole, limit)))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))]) for row in rows]
-    lines.append(
-        f"roof of {limit.threads} thread{'s' if limit.threads > 1 else ''}: {limit.bytes_per_second / 1e9:.1f} GB/s from "
-        f"memory, more from a cache, {limit.flops_per_second / 1e9:.0f} GFLOP/s in float32"
-    )
+    lines.append(str(limit))
     return "\n".join(line.rstrip() for line in lines)
 
 

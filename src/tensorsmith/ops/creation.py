@@ -197,16 +197,17 @@ def full(
 def _constant(name: str, value: int, size: tuple, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
     """zeros and ones, by the raw arguments where they were seen before."""
     dtype = dtype or get_default_dtype()
-    plain = device is None and modes.device is None and not requires_grad
-    plain = plain and all([n.__class__ is int for n in size])  # 2.0 would equal 2 in a key
-    key = (name, size, dtype)
+    place = place_of(device)
+    plain = not requires_grad and all([n.__class__ is int for n in size])  # 2.0 would equal 2 in a key
+    key = (name, size, dtype, place)
     if plain:
         entry = find(key)
         if entry is not None:
             return entry(value)
     shape = shape_of(name, size)
-    result = full(shape, value, dtype=dtype, device=device, requires_grad=requires_grad)
-    entry = FAST.get((_full_operator, int, ("shape", shape), ("dtype", dtype))) if plain else None
+    result = full(shape, value, dtype=dtype, device=place, requires_grad=requires_grad)
+    attrs = {"shape": shape, "dtype": dtype, **on(place)}
+    entry = FAST.get((_full_operator, int, *attrs.items())) if plain else None
     if entry is not None:
         remember(key, entry)
     return result

@@ -47,6 +47,14 @@ class Roof:
     flops_per_second: float
     threads: int
     cached: tuple[tuple[int, float], ...] = ()
+    name: str = ""  # of a device; the CPU's threads where there is none
+
+    def __str__(self) -> str:
+        whose = self.name or f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        return (
+            f"roof of {whose}: {self.bytes_per_second / 1e9:.1f} GB/s from memory, more from a cache, "
+            f"{self.flops_per_second / 1e9:.0f} GFLOP/s in float32"
+        )
 
     def bandwidth(self, bytes_moved: int) -> float:
         """Bytes a second for work of this size, which may lie in a cache."""
@@ -65,7 +73,7 @@ class Roof:
         """The best of two measurements."""
         cached = tuple((size, max(rate, again)) for (size, rate), (_, again) in zip(self.cached, other.cached))
         memory = max(self.bytes_per_second, other.bytes_per_second)
-        return Roof(memory, max(self.flops_per_second, other.flops_per_second), self.threads, cached)
+        return Roof(memory, max(self.flops_per_second, other.flops_per_second), self.threads, cached, self.name)
 
 
 _roofs: dict[int, Roof] = {}

@@ -27,9 +27,11 @@ def device_from(device: Any) -> Device:
 
 def place_of(device: Any) -> Device:
     """The device for a new tensor: the one asked for, else the default device."""
-    if device is not None:
-        return device_from(device)
-    return CPU if modes.device is None else device_from(modes.device)
+    if device is None:
+        device = modes.device
+        if device is None:
+            return CPU
+    return device_from(device)
 
 
 def on(device: Device) -> dict[str, Device]:
