@@ -262,11 +262,12 @@ def announce(
     if not level:
         return
     names = tuple(f"input {number}" for number in range(len(graph.inputs)))
-    found = Explanation(_titled(name, names, graph.inputs), names, graph, inputs, None, traced=True, left_out=left_out, device=device)
+    title = _titled(name, names, graph.inputs)
+    found = Explanation(title, names, graph, inputs, None, traced=True, left_out=left_out, device=device)
     steps = found.forward_steps
     said = f"tensorsmith: compiled {name}: {len(graph.live_nodes())} values, {len(steps)} steps"
     levels = [each for group in DEBUG_LEVELS[: level - 1] for each in group]
-    print(found.text(levels).replace(found.title, said, 1) if levels else said, file=sys.stderr)
+    print(found.text(levels).replace(title, said, 1) if levels else said, file=sys.stderr)
 
 
 def _value_last(line: str) -> str:

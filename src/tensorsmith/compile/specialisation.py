@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorsmith.autograd.accumulate import dense_like
 from tensorsmith.compile.difference import check_agreement
 from tensorsmith.compile.nest import unflatten
 from tensorsmith.compile.old_gradients import OldGradients, Successor
@@ -171,6 +172,12 @@ class Specialisation(Trace):
             place = self.places[number]
             assert place is not None
             required[output] = place
+        device = self.tracer.device or CPU
+        if device is not CPU:  # whose kernels write gradients as their leaves lie, at no cost
+            for target, gradient, _ in self.grads:
+                if isinstance(target, Tensor) and gradient is not None and gradient not in required:
+                    wanted = dense_like(target.layout)
+                    required[gradient] = Strided(wanted.shape, wanted.strides)
         lasting, stamped = set[int](), set[int]()
         if not any(self.tracked):  # in training, weights are about to change
             replaced = {number for _, number in self.updates}
@@ -182,12 +189,11 @@ class Specialisation(Trace):
         if os.environ.get("TENSORSMITH_DEBUG"):
             from tensorsmith.compile.explain import announce  # what explains programs is made of this module
 
-            announce(self.name, self.tracer.graph, self.places, self.left_out, self.tracer.device or CPU)
+            announce(self.name, self.tracer.graph, self.places, self.left_out, device)
         verified = self.options is not None and self.options.verify
         question = Question(
-            self.tracer.graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped,
-            self.tracer.device or CPU,
-        )  # fmt: skip
+            self.tracer.graph, self.places, required, dict(self.updates), lasting, self.left_out, stamped, device
+        )
         plan, self.report = planned(question, verified)
         return plan
 
