@@ -14,6 +14,7 @@ processor stand in for (`tests/emulator`).
 import gc
 import os
 import zlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -39,6 +40,25 @@ def pytest_configure(config: pytest.Config) -> None:
         import emulator
 
         emulator.activate()
+
+
+@pytest.fixture(autouse=True)
+def where_tensors_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With `--device`, new tensors are on the device, those from NumPy too, and `.numpy()` brings values back."""
+    device = os.environ["TENSORSMITH_TEST_DEVICE"]
+    if device == "cpu" or request.path.name == "test_operators.py":  # that one places its operands itself
+        yield
+        return
+    import tensorsmith as ts
+
+    from_numpy, numpy = ts.from_numpy, ts.Tensor.numpy
+    monkeypatch.setattr(ts, "from_numpy", lambda array: from_numpy(array).to(device))
+    monkeypatch.setattr(ts.Tensor, "numpy", lambda self, *, force=False: numpy(self.detach().cpu() if force else self.cpu()))
+    ts.set_default_device(device)
+    ts.cuda.set_sync_debug(True)  # what a kernel reports is raised by the call that launched it
+    yield
+    ts.cuda.set_sync_debug(False)
+    ts.set_default_device("cpu")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -510,6 +510,7 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "total_norm": [Sample((MATRIX, Data((5,))), {"norm_type": 2.0})],
     "scale_gradient": [Sample((MATRIX, 0.5))],
+    "scale_gradient_by": [Sample((MATRIX, Data(())))],
     "clip_gradient": [Sample((Data((3, 4), -2, 2), 0.5))],
 }  # fmt: skip
 
@@ -703,7 +704,7 @@ def check_gradients_against_host(operator: Operator, sample: Sample) -> None:
         first = [g for g in ts.autograd.grad(weighted(results), needs, create_graph=True, allow_unused=True) if g is not None]
         again = [g for g in first if g.requires_grad]
         second = ts.autograd.grad(weighted(again), needs, allow_unused=True) if again else ()
-        found.append([array_of(g.detach()) for g in (*first, *[g for g in second if g is not None])])
+        found.append([array_of(g.detach()).copy() for g in (*first, *[g for g in second if g is not None])])
     assert len(found[0]) == len(found[1])
     for number, (right, mine) in enumerate(zip(*found)):
         compare(mine, right, f"gradient {number} of {operator.name} {sample}")

@@ -12,8 +12,10 @@ from typing import Any
 from tensorsmith.autograd.arithmetic import arithmetic
 from tensorsmith.autograd.node import Node, gradient_edge
 from tensorsmith.autograd.saved import FREED, SavedTensor, modified_message
+from tensorsmith.core.device import CPU
 from tensorsmith.core.layout import Layout, layout_of
 from tensorsmith.core.views import Strided, may_overlap_itself
+from tensorsmith.eager.devices import NAME
 from tensorsmith.eager.fast import FAST, NUMBERS
 from tensorsmith.eager.operator import BackwardOperator, Program
 from tensorsmith.eager.saved_names import saved_attribute, saved_names
@@ -79,9 +81,12 @@ class OperatorNode(Node):
             return (None,) * len(self.edges)
         operands = self.saved_values(backward.saved)
         operands += [grads[i] for i in backward.grad_outputs]
-        key = (backward, *[x.layout if isinstance(x, Tensor) else x.__class__ for x in operands])
-        entry = FAST.get(key)
-        results = entry(*operands) if entry is not None else backward(*operands)
+        if backward.grad_outputs:
+            key = (backward, *[x.layout if isinstance(x, Tensor) else x.__class__ for x in operands])
+            entry = FAST.get(key)
+            results = entry(*operands) if entry is not None else backward(*operands)
+        else:
+            results = backward(*operands, **_device_of(operands, grads))
         if results.__class__ is not tuple:
             results = (results,)
         return [results[k] if k is not None else None for k in backward.results]
@@ -111,6 +116,14 @@ class OperatorNode(Node):
                 raise RuntimeError(modified_message(value.layout, value.storage.version, version, self.name()))
             values.append(value)
         return values
+
+
+def _device_of(operands: Sequence[Any], grads: Sequence[Tensor | None]) -> dict[str, Any]:
+    """The attribute that says where gradients are that depend on no tensor (zeros): where the gradients came from."""
+    if any([isinstance(x, Tensor) for x in operands]):
+        return {}
+    device = next((g.layout.device for g in grads if g is not None), CPU)
+    return {} if device is CPU else {NAME: device}
 
 
 class ViewNode(Node):

@@ -79,11 +79,13 @@ def on_host(fusion: Fusion, made: Request, written: Sequence[Node]) -> Request:
     written: the values that it computes
     """
     index = _planning.index
-    sizes: list[int] = []  # bytes of each word's buffer from where the step sees it on, 0 for a run-time scalar
-    for node, offset in made.words:
+    sizes: list[int] = []  # bytes of each word's buffer, 0 for a run-time scalar
+    # A view may run backwards from where it starts in its buffer, so all of the buffer travels.
+    starts = [offset for _, offset in made.words]
+    for node, _ in made.words:
         if node is None:
             raise NotImplementedError("a routine with scratch memory, on a CUDA device")
-        sizes.append(0 if node.attrs.get("param") else max(buffer_bytes(node, fusion.place(node)) - offset, 0))
+        sizes.append(0 if node.attrs.get("param") else buffer_bytes(node, fusion.place(node)))
     comes_back = [any(node is each for each in written) for node, _ in made.words]
     inner = made.step([(number, 0) for number in range(len(made.words))])
     if not isinstance(inner, PythonStep):
@@ -93,12 +95,12 @@ def on_host(fusion: Fusion, made: Request, written: Sequence[Node]) -> Request:
         from tensorsmith.targets.cuda import copies
 
         arrays = [np.empty(size, np.uint8) for size in sizes]
-        for array, address, size in zip(arrays, given, sizes):
+        for array, address, start, size in zip(arrays, given, starts, sizes):
             if size:
-                copies.copy_to_host(array.ctypes.data, address, size, index)
-        inner.call([array.ctypes.data if size else word for array, word, size in zip(arrays, given, sizes)])
-        for array, address, back in zip(arrays, given, comes_back):
+                copies.copy_to_host(array.ctypes.data, address - start, size, index)
+        inner.call([array.ctypes.data + start if array.size else word for array, word, start in zip(arrays, given, starts)])
+        for array, address, start, back in zip(arrays, given, starts, comes_back):
             if back and array.size:
-                copies.copy_to_device(address, array.ctypes.data, array.size, index)
+                copies.copy_to_device(address - start, array.ctypes.data, array.size, index)
 
     return Request(made.words, lambda sources: PythonStep(f"{inner.name} (on the host)", sources, call))
