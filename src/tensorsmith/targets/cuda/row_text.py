@@ -378,8 +378,8 @@ class RowText:
             self._line(f"{indent}    {line}")
         if not tile.exact:
             self._line(f"{indent}    if (q >= end) continue;")
-        needed = needed_for(self.structure, roots, inside.known)
-        for line in [*random_blocks(self.body, [p for p in needed if self.levels.varies[p]]), *before]:
+        drawn = [p for p in range(len(self.body)) if any(f"random{p}.at(" in line for line in inside.lines)]
+        for line in [*random_blocks(self.body, drawn), *before]:
             self._line(f"{indent}    {line}")
         self._line(f"{indent}    #pragma unroll")
         self._line(f"{indent}    for (int e = 0; e < {tile.width}; e++) {{")
