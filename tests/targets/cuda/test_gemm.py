@@ -67,12 +67,12 @@ CHOICES = {
     "wgmma": (bfloat16, Choice(WgmmaTile())),
     "wgmma, a tile a warpgroup": (float16, Choice(WgmmaTile(128, 128, 2, True, 4))),
     "wgmma, one consumer": (bfloat16, Choice(WgmmaTile(64, 64, 1, stages=8))),
-    "wgmma, clusters": (bfloat16, Choice(WgmmaTile(cluster=2))),
     "wgmma, parts of K": (bfloat16, Choice(WgmmaTile(64, 128, 2, stages=6), 2, 512)),
     "mma": (bfloat16, Choice(MmaTile())),
     "mma, small": (float16, Choice(MmaTile(64, 64, 2, 2, 4), 2, 512)),
     "tiled": (float32, Choice(Tile())),
     "tiled, small": (float64, Choice(Tile(1, 1))),
+    "tiled, parts of K in a cluster": (float32, Choice(Tile(1, 1, 4, 8, 32, 4), 4, 256)),
     "tiled, parts of K": (float32, Choice(Tile(), 2, 512)),
 }
 
@@ -81,12 +81,16 @@ CHOICES = {
 @pytest.mark.parametrize(("dtype", "choice"), CHOICES.values(), ids=CHOICES.keys())
 def test_every_kernel_compiles(dtype: DType, choice: Choice, layout: str):
     spec = product(dtype, 1024, 1024, 1024, left=layout[0], right=layout[1], epilogue=layout == "nt")
-    lowest = "sm_90a" if isinstance(choice.tile, WgmmaTile) else "sm_80" if isinstance(choice.tile, MmaTile) else "sm_75"
+    tile = choice.tile
+    hopper = isinstance(tile, WgmmaTile) or (isinstance(tile, Tile) and tile.parts > 1)
+    lowest = "sm_90a" if hopper else "sm_80" if isinstance(tile, MmaTile) else "sm_75"
     compile_all(lower_gemm(spec, DeviceProperties(), choice), ARCHITECTURES[ARCHITECTURES.index(lowest) :])
 
 
 def test_tf32_compiles():
-    compile_all(lower_gemm(product(float32, 512, 512, 512, allow_tf32=True), DeviceProperties()), ("sm_80", "sm_90a"))
+    for arch in ("sm_80", "sm_90a"):
+        for size in (512, 1024):
+            compile_all(lower_gemm(product(float32, size, size, size, allow_tf32=True), DeviceProperties(arch)), (arch,))
 
 
 @pytest.mark.parametrize("size", [1, 10, 64, 784, 1024, 4096, 8192])
@@ -108,7 +112,7 @@ def test_halves_take_the_fastest_kernel_that_fits():
 
 
 def test_parts_of_k_are_added_in_a_second_launch():
-    lowered = lower_gemm(product(float32, 64, 64, 8192), DeviceProperties())
+    lowered = lower_gemm(product(float32, 64, 64, 8192), DeviceProperties("sm_80"))
     assert [launch.name for launch in lowered.launches] == ["gemm_tiled", "gemm_sum"]
     assert len(lowered.scratch) == 1 and lowered.scratch[0] % (64 * 64 * 4) == 0
 

@@ -29,9 +29,8 @@ extern "C" __global__ void k(float* p, const void* map, unsigned int at) {
     tensor_prefetch(map);
     tensor_load_2d(at, map, 1, 2, at); tensor_load_3d(at, map, 1, 2, 3, at); tensor_load_4d(at, map, 1, 2, 3, 4, at);
     tensor_load_5d(at, map, 1, 2, 3, 4, 5, at);
-    tensor_load_for_all_2d(at, map, 1, 2, at, 3); tensor_load_for_all_4d(at, map, 1, 2, 3, 4, at, 3);
-    mbarrier_arrive_at(at, cluster_rank() ^ 1); cluster_sync();
-    p[0] = cluster_load_32(at, 1) + cluster_load_64(at, 0);
+    cluster_sync();
+    p[0] = cluster_rank() + cluster_load_32(at, 1) + cluster_load_64(at, 0);
     wgmma_fence();
     wgmma_n64_bfloat16<0, 1>(d, matrix_descriptor(at, 8192, 1024), at, 1);
     wgmma_n128_tf32(e, at, at, 1);

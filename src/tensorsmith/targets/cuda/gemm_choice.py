@@ -57,10 +57,16 @@ MMA = (
 )
 TF32 = (Row(Tile(2, 2), 128, 128, 16, 1200, 1000, 2500),)
 TILED: dict[int, tuple[Row, ...]] = {  # by bytes of an element
-    4: (Row(Tile(2, 2), 128, 128, 16, 3000, 1000, 3000), Row(Tile(1, 1), 64, 64, 16, 1100, 500, 2000)),
+    4: (
+        Row(Tile(2, 2), 128, 128, 16, 3000, 1000, 3000),
+        Row(Tile(1, 1, 4), 64, 64, 16, 1100, 500, 3000),
+        Row(Tile(1, 1, 4, 8, 32), 32, 32, 32, 800, 500, 3000),
+    ),
     8: (Row(Tile(2, 2), 64, 64, 16, 1800, 1000, 3000), Row(Tile(1, 1), 32, 32, 16, 700, 500, 2000)),
 }
 
+MOST_PARTS = 8  # of a cluster
+EXCHANGE_CYCLES, EXCHANGED = 800, 8  # of their exchange: in any case, and elements in a cycle
 MOST_SPLITS = 32
 SPLIT_CYCLES = 6000  # of the launch that adds up
 SPLIT_BYTES = 1200  # of partial sums, written and read, in a cycle
@@ -77,8 +83,9 @@ def choose(spec: GemmSpec, properties: DeviceProperties) -> Choice:
         return Choice(None)
     best, least = Choice(None), math.inf
     for row in rows:
-        for splits in _splits(spec, row.step):
-            choice, cycles = _timed(spec, properties, row, splits)
+        clusters = isinstance(row.tile, Tile) and properties.capability >= (9, 0)
+        for splits in _splits(spec, row.step, clusters) if _tiles(spec, row) <= properties.multiprocessors else (1,):
+            choice, cycles = _timed(spec, properties, row, splits, clusters and splits <= MOST_PARTS)
             if cycles < least:
                 best, least = choice, cycles
     return best
@@ -104,23 +111,34 @@ def _rows(spec: GemmSpec, properties: DeviceProperties) -> tuple[Row, ...]:
     return TILED[spec.dtype.itemsize]
 
 
-def _splits(spec: GemmSpec, step: int) -> Iterator[int]:
-    """Numbers of parts of K, each of at least 8 steps."""
+def _tiles(spec: GemmSpec, row: Row) -> int:
+    """How many tiles the results are."""
+    return -(-spec.M // row.rows) * -(-spec.N // row.columns) * math.prod(spec.batch)
+
+
+def _splits(spec: GemmSpec, step: int, clusters: bool) -> Iterator[int]:
+    """Numbers of parts of K, each of at least 8 steps; of at least one where the blocks of a cluster have them."""
     yield 1
     splits = 2
-    while splits <= MOST_SPLITS and spec.K >= splits * 8 * step:
+    while splits <= MOST_SPLITS and spec.K >= splits * step * (1 if clusters and splits <= MOST_PARTS else 8):
         yield splits
         splits *= 2
 
 
-def _timed(spec: GemmSpec, properties: DeviceProperties, row: Row, splits: int) -> tuple[Choice, float]:
-    """A choice and its cycles."""
+def _timed(
+    spec: GemmSpec, properties: DeviceProperties, row: Row, splits: int, in_cluster: bool
+) -> tuple[Choice, float]:
+    """A choice and its cycles; in_cluster: the blocks of a cluster have the parts of K."""
     steps = max(1, -(-spec.K // row.step))
     each = -(-steps // splits)
-    splits = max(1, -(-steps // each))  # parts that are not empty
-    tiles = -(-spec.M // row.rows) * -(-spec.N // row.columns) * math.prod(spec.batch) * splits
-    waves = -(-tiles // properties.multiprocessors)
+    if not in_cluster:
+        splits = max(1, -(-steps // each))  # parts that are not empty
+    waves = -(-_tiles(spec, row) * splits // properties.multiprocessors)
     total = row.once + waves * (each * row.cycles + row.between)
+    if in_cluster and splits > 1:
+        assert isinstance(row.tile, Tile)
+        total += waves * (EXCHANGE_CYCLES + row.rows * row.columns / EXCHANGED)
+        return Choice(replace(row.tile, parts=splits), splits, each * row.step), total
     if splits > 1:
         size = 8 if spec.dtype.itemsize == 8 else 4
         total += SPLIT_CYCLES + 2 * spec.results * splits * size / SPLIT_BYTES

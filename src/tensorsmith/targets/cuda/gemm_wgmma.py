@@ -39,7 +39,6 @@ class WgmmaTile:
     alternating: each consumer has a tile of its own
     stages:      of the ring
     group:       rows of tiles that are walked together, for the level-2 cache
-    cluster:     1, or 2 blocks with tiles one below the other: each brings half of their columns of B for both
     """
 
     rows: int = 64
@@ -48,7 +47,6 @@ class WgmmaTile:
     alternating: bool = False
     stages: int = 4
     group: int = 8
-    cluster: int = 1
 
     @property
     def tile_rows(self) -> int:
@@ -148,22 +146,21 @@ def wgmma_launch(
         spec.dtype, tile, not along(spec.dtype, spec.a, spec.K), not along(spec.dtype, b, spec.K), spec.batch != (1, 1), split,
         through_shared, Epilogue.of_partial_sums(spec) if split else Epilogue.of(spec),
     )  # fmt: skip
-    items = -(-spec.M // (tile.tile_rows * tile.cluster)) * -(-spec.N // tile.columns) * math.prod(spec.batch) * splits
+    items = -(-spec.M // tile.tile_rows) * -(-spec.N // tile.columns) * math.prod(spec.batch) * splits
     flags = [int(stride != 0) for strides in (spec.a, spec.b) for stride in strides[:2]]
     strides = partial_stride_words(spec) if split else stride_words(spec)
     sizes = Constant((*size_words(spec, splits, depth or spec.K), *strides, *flags, tile.group))
     maps: list[Argument] = [
         _map(spec.dtype, 0, spec.a, spec.M, spec.K, spec.batch, structure.a_across, tile.tile_rows),
-        _map(spec.dtype, 1, b, spec.N, spec.K, spec.batch, structure.b_across, tile.columns // tile.cluster),
+        _map(spec.dtype, 1, b, spec.N, spec.K, spec.batch, structure.b_across, tile.columns),
     ]
     if through_shared:
         maps.append(_tensor_map(spec.dtype, 2, spec.N, spec.M, spec.c[2], spec.c, spec.batch, (64, 16)))
     results: list[Argument] = [Word(partial_word)] if split else [Word(2 + i) for i in range(1 + len(spec.beside))]
-    grid = tile.cluster * min(items, properties.multiprocessors // tile.cluster)
+    grid = min(items, properties.multiprocessors)
     return Launch(
         _text(structure), "gemm_wgmma", (grid, 1, 1), (tile.threads, 1, 1),
         (*maps, Word(0), Word(1), *results, ErrorWord(), sizes), tile.shared_bytes(through_shared),
-        (tile.cluster, 1, 1),
     )  # fmt: skip
 
 
@@ -209,31 +206,20 @@ def _text(s: _Structure) -> str:
                         {load}(a + i * {BOX * LINE}, &map_a, m * ROWS + i * {BOX}, k * {per_line}{where}, full);"""
     else:
         load_a = f"{load}(a, &map_a, k * {per_line}, m * ROWS{where}, full);"
-    both = tile.cluster == 2
-    load_both, all_blocks = (f"tensor_load_for_all_{rank}d", ", 3") if both else (load, "")
     if s.b_across:
-        boxes = tile.columns // BOX // tile.cluster
-        i = f"(i + rank * {boxes})" if both else "i"
-        load_b = f"""for (int i = 0; i < {boxes}; i++)
-                        {load_both}(b + {i} * {BOX * LINE}, &map_b,
-                            n * COLUMNS + {i} * {BOX}, k * {per_line}{where_b}, full{all_blocks});"""
+        load_b = f"""for (int i = 0; i < COLUMNS / {BOX}; i++)
+                        {load}(b + i * {BOX * LINE}, &map_b, n * COLUMNS + i * {BOX}, k * {per_line}{where_b}, full);"""
     else:
-        half = f"rank * {tile.columns // 2}" if both else "0"
-        load_b = f"{load_both}(b + {half} * {LINE}, &map_b, k * {per_line}, n * COLUMNS + {half}{where_b}, full{all_blocks});"
-    release = "mbarrier_arrive(barriers + 8 * (STAGES + before));"
-    if both:
-        release = f"{{ {release} mbarrier_arrive_at(barriers + 8 * (STAGES + before), rank ^ 1); }}"
+        load_b = f"{load}(b, &map_b, k * {per_line}, n * COLUMNS{where_b}, full);"
     maps = "const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, "
     maps += "const __grid_constant__ TensorMap map_c, " if s.through_shared else ""
     step_a, step_b = (128 if flag else 2 for flag in (s.a_across, s.b_across))
-    begin, stride = ("blockIdx.x / 2", "gridDim.x / 2") if both else ("blockIdx.x", "gridDim.x")
     registers = ("fewer_registers<40>();", "more_registers<232>();") if tile.consumers == 2 else ("", "")
     decode = f"""int tile_of = item % tiles, batch = item / tiles;
             {"const int split = batch / (int)(sizes.inner * sizes.outer);" if s.split else ""}
             const int inner = batch % (int)sizes.inner, outer = batch / (int)sizes.inner % (int)sizes.outer;
             int m, n;
             place_of_tile(tile_of, down, across, (int)sizes.group, m, n);
-            {"m = 2 * m + rank;" if both else ""}
             const int first = {f"split * (int)(sizes.depth / {per_line})" if s.split else "0"};
             const int last = {f"min(first + (int)(sizes.depth / {per_line}), lines)" if s.split else "lines"};"""
     own = "turn == consumer" if tile.alternating else "true"
@@ -284,22 +270,20 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
     if (threadIdx.x == 0) {{
         for (int stage = 0; stage < STAGES; stage++) {{
             mbarrier_init(barriers + 8 * stage, 1);
-            mbarrier_init(barriers + 8 * (STAGES + stage), {tile.cluster * (1 if tile.alternating else tile.consumers)});
+            mbarrier_init(barriers + 8 * (STAGES + stage), {1 if tile.alternating else tile.consumers});
         }}
         {"for (int i = 0; i < 2; i++) mbarrier_init(barriers + 8 * (2 * STAGES + i), 1);" if tile.alternating else ""}
         mbarrier_fence();
     }}
-    {"cluster_sync();" if both else "__syncthreads();"}
-    {"const int rank = cluster_rank();" if both else ""}
-    const int down = (int)((sizes.M + {tile.cluster} * ROWS - 1) / ({tile.cluster} * ROWS));
-    const int across = (int)((sizes.N + COLUMNS - 1) / COLUMNS);
+    __syncthreads();
+    const int down = (int)((sizes.M + ROWS - 1) / ROWS), across = (int)((sizes.N + COLUMNS - 1) / COLUMNS);
     const int lines = (int)((sizes.K + {per_line - 1}) / {per_line});
     const int tiles = down * across, items = tiles * (int)(sizes.outer * sizes.inner * sizes.splits);
     if (threadIdx.x < 128) {{
         {registers[0]}
         if (threadIdx.x == 0) {{
             int stage = 0, parity = 1;
-            for (int item = {begin}; item < items; item += {stride}) {{
+            for (int item = blockIdx.x; item < items; item += gridDim.x) {{
             {decode}
                 for (int k = first; k < last; k++) {{
                     const unsigned int a = ring + stage * STAGE_BYTES, b = a + ROWS * {LINE}, full = barriers + 8 * stage;
@@ -320,7 +304,7 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
         int stage = 0, parity = 0, turn = 0{", mine = 0" if tile.alternating else ""};
         float d[{tile.rows // 64}][COLUMNS / 2];
         {"unsigned int stores = 0;" if s.through_shared else ""}
-        for (int item = {begin}; item < items; item += {stride}, turn ^= 1) {{
+        for (int item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {{
             {decode}
             if (!({own})) {{  // the other consumer's: step over its stages
                 const int passed = stage + last - first;
@@ -347,7 +331,7 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
                 }}
                 wgmma_commit();
                 wgmma_wait<1>();
-                if (before >= 0 && threadIdx.x % 128 == 0) {release}
+                if (before >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(barriers + 8 * (STAGES + before));
                 before = stage;
                 if (++stage == STAGES) {{
                     stage = 0;
@@ -356,7 +340,7 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
             }}
             {give_turn}
             wgmma_wait<0>();
-            if (threadIdx.x % 128 == 0) {release}
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(barriers + 8 * (STAGES + before));
             #pragma unroll
             for (int i = 0; i < {tile.rows // 64}; i++) settle(d[i]);
             {{
@@ -370,7 +354,6 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
         }}
         {"tensor_store_wait_read<0>();" if s.through_shared else ""}
     }}
-    {"cluster_sync();  // the other block may still write here" if both else ""}
 }}
 """
     return with_tensor_core_functions(kernel) + "\n" + kernel

@@ -144,12 +144,6 @@ __device__ __forceinline__ void mbarrier_wait(unsigned int barrier, int parity) 
             : "=r"(over) : "r"(barrier), "r"(parity) : "memory");
     }
 }""",
-    # Arrive at the barrier that block `rank` of the cluster has at the same place.
-    "mbarrier_arrive_at": """
-__device__ __forceinline__ void mbarrier_arrive_at(unsigned int barrier, unsigned int rank) {
-    asm volatile("{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\\n}\\n" :: "r"(barrier), "r"(rank) : "memory");
-}""",
     "cluster_rank": """
 __device__ __forceinline__ unsigned int cluster_rank() {
     unsigned int rank;
@@ -190,22 +184,15 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads) {
 }
 
 
-def _tensor_load(rank: int, to_cluster: bool = False) -> str:
+def _tensor_load(rank: int) -> str:
     coordinates = ", ".join(f"int c{i}" for i in range(rank))
     places = ", ".join(f"%{2 + i}" for i in range(rank))
     inputs = ", ".join(f'"r"(c{i})' for i in range(rank))
-    name, several, blocks, mask = "tensor_load", "", "", ""
-    if to_cluster:
-        name, several, blocks = "tensor_load_for_all", ".multicast::cluster", ", unsigned short blocks"
-        mask, inputs = f", %{3 + rank}", f'{inputs}, "r"(barrier), "h"(blocks)'
-    else:
-        inputs += ', "r"(barrier)'
     return f"""
-__device__ __forceinline__ void {name}_{rank}d(
-    unsigned int to, const void* map, {coordinates}, unsigned int barrier{blocks}) {{
-    asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{several} "
-        "[%0], [%1, {{{places}}}], [%{2 + rank}]{mask};"
-        :: "r"(to), "l"((unsigned long long)map), {inputs} : "memory");
+__device__ __forceinline__ void tensor_load_{rank}d(unsigned int to, const void* map, {coordinates}, unsigned int barrier) {{
+    asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {{{places}}}], [%{2 + rank}];"
+        :: "r"(to), "l"((unsigned long long)map), {inputs}, "r"(barrier) : "memory");
 }}"""
 
 
@@ -222,8 +209,6 @@ __device__ __forceinline__ void tensor_store_{rank}d(const void* map, {coordinat
 
 _TENSORS = {
     **{f"tensor_load_{rank}d": _tensor_load(rank) for rank in (2, 3, 4, 5)},
-    # The same into the shared memory, and to the barrier, of every block of a cluster that has its bit in `blocks`.
-    **{f"tensor_load_for_all_{rank}d": _tensor_load(rank, True) for rank in (2, 4)},
     **{f"tensor_store_{rank}d": _tensor_store(rank) for rank in (2, 3, 4, 5)},
     "tensor_prefetch": """
 __device__ __forceinline__ void tensor_prefetch(const void* map) {
