@@ -93,6 +93,8 @@ def test_tiles_of_integers(dtype: DType):
 @pytest.mark.parametrize(("left", "right"), LAYOUTS)
 def test_tf32(left: str, right: str):
     check(float32, 140, 132, 68, Choice(Tile()), left=left, right=right, epilogue=True, allow_tf32=True)
+    parts = Choice(Tile(parts=2), 2, 48)
+    check(float32, 70, 132, 68, parts, left=left, right=right, epilogue=True, allow_tf32=True, arch="sm_90a")
 
 
 @pytest.mark.parametrize(("left", "right"), LAYOUTS)

@@ -299,16 +299,27 @@ def _exchange(s: _Structure) -> str:
     if dtype.kind == "f":
         word = f"__longlong_as_double({word})" if wide else f"__uint_as_float({word})"
     share = -(-rows * columns // tile.parts)
-    return f"""cp_async_wait<0>();
-    __syncthreads();
-    {total}* const mine = ({total}*)shared;
-    #pragma unroll
-    for (int i = 0; i < {height}; i++)
+    if s.tf32:
+        leave = """for (int i = 0; i < 4; i++)
+        #pragma unroll
+        for (int j = 0; j < 4; j++)
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int r = row + i * 16 + lane / 4 + e / 2 * 8;
+                mine[r * COLUMNS + column + j * 8 + lane % 4 * 2 + e % 2] = sums[i][j][e];
+            }"""
+    else:
+        leave = f"""for (int i = 0; i < {height}; i++)
         #pragma unroll
         for (int j = 0; j < {width}; j++) {{
             const int r = row + i / {vector} * {LANES_DOWN * vector} + i % {vector};
             mine[r * COLUMNS + column + j / {vector} * {LANES_ACROSS * vector} + j % {vector}] = sums[i][j];
-        }}
+        }}"""
+    return f"""cp_async_wait<0>();
+    __syncthreads();
+    {total}* const mine = ({total}*)shared;
+    #pragma unroll
+    {leave}
     cluster_sync();
     for (int e = split * {share} + threadIdx.x; e < min((split + 1) * {share}, ROWS * COLUMNS); e += {THREADS}) {{
         const long long at_row = m + e / COLUMNS, at_column = n + e % COLUMNS;
