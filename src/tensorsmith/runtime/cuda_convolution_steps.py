@@ -45,11 +45,8 @@ def conv_spec(fusion: Fusion, group: Group) -> tuple[ConvSpec, list[tuple[Node |
     attrs = anchor.attrs
     spec = ConvSpec(
         anchor.dtype, x.shape, w.shape, y.shape, x.strides, w.strides, y.strides, attrs["stride"], attrs["low"],
-        attrs["dilation"], attrs["step"], attrs["groups"], body, tuple(others), tf32=convolutions_allow_tf32(),
+        attrs["dilation"], attrs["step"], attrs["groups"], body, tuple(others),
+        (x.offset, w.offset, y.offset, *(read.offset for read in reads)), convolutions_allow_tf32(),
     )  # fmt: skip
-    size = anchor.dtype.itemsize
-    words: list[tuple[Node | None, int]] = [
-        (x_node, x.offset * size), (w_node, w.offset * size), (root, y.offset * size),
-        *((read.node, read.offset * size) for read in reads),
-    ]  # fmt: skip
+    words: list[tuple[Node | None, int]] = [(node, 0) for node in (x_node, w_node, root, *(read.node for read in reads))]
     return spec, words
