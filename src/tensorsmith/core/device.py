@@ -22,6 +22,11 @@ class Device:
     index: int | None
 
     def __new__(cls, type: Any, index: int | None = None) -> Device:  # noqa: A002 - PyTorch's name
+        if index is None and type.__class__ is str:
+            known = _named.get(type)
+            if known is not None:
+                return known
+        name = type
         if isinstance(type, Device):
             return type
         if isinstance(type, int) and not isinstance(type, bool):
@@ -44,6 +49,8 @@ class Device:
             found = object.__new__(cls)
             found.type, found.index = kind, index
             found = _devices.setdefault((kind, index), found)
+        if name.__class__ is str and name == str(found):
+            _named[name] = found
         return found
 
     def __repr__(self) -> str:
@@ -63,5 +70,6 @@ class Device:
 
 
 _devices: dict[tuple[str, int | None], Device] = {}
+_named: dict[str, Device] = {}  # by the names that were asked for
 
 CPU = Device("cpu")

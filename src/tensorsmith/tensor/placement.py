@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tensorsmith.core.device import CPU, Device
 from tensorsmith.tensor.modes import modes
+
+_numbered: dict[int, Device] = {}  # the CUDA devices that are known to be there, by number
 
 
 def device_from(device: Any) -> Device:
@@ -18,11 +21,22 @@ def device_from(device: Any) -> Device:
         if found.index:
             raise RuntimeError(f"there is one CPU, cpu or cpu:0, got device {found}")
         return CPU
-    from tensorsmith.targets.cuda.devices import current_device, device as existing
+    if found.index is None:
+        index = _cuda().current_device()
+        return _numbered.get(index) or _there(index)
+    return found if found.index in _numbered else _there(found.index)
 
-    index = current_device() if found.index is None else found.index
-    existing(index)  # refuses what does not exist
-    return Device("cuda", index)
+
+@functools.cache
+def _cuda() -> Any:
+    from tensorsmith.targets.cuda import devices
+
+    return devices
+
+
+def _there(index: int) -> Device:
+    _cuda().device(index)  # refuses what does not exist
+    return _numbered.setdefault(index, Device("cuda", index))
 
 
 def place_of(device: Any) -> Device:
