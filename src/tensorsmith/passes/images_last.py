@@ -25,6 +25,7 @@ def images_last(
 ) -> dict[Node, Strided]:
     """How such values lie."""
     found: set[Node] = set()
+    shown = frozenset(results)
     turned: dict[Node, Strided] = {}  # gradients of weights, whose channels are the axis before
     waiting: list[Node] = []
 
@@ -38,7 +39,7 @@ def images_last(
         if node.op is not Primitive.CONV or not node.dtype.is_half:
             continue
         if all(reader.op is Primitive.PERMUTE for reader in consumers.get(node, ())):
-            if node.ndim == 4 and node.numel and node.shape[0] >= FEWEST_CHANNELS and node not in results:
+            if node.ndim == 4 and node.numel and node.shape[0] >= FEWEST_CHANNELS and node not in shown:
                 inner, outer, *kernel = node.shape
                 shape = (outer, *kernel, inner)
                 turned[node] = permute(Strided(shape, contiguous_strides(shape)), (3, 0, 1, 2))
