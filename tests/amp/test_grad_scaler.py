@@ -22,7 +22,8 @@ def made(lib, **options):
     {"init_scale": 7.0, "growth_factor": 1.7, "backoff_factor": 0.3, "growth_interval": 2},
 ])  # fmt: skip
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_fifty_drawn_steps(numbers, by_hand):
+@pytest.mark.parametrize("host_knows", [False, True])
+def test_fifty_drawn_steps(numbers, by_hand, host_knows):
     runs = []
     for lib in (torch, ts):
         weights, optimizer, scaler = made(lib, **numbers)
@@ -43,7 +44,12 @@ def test_fifty_drawn_steps(numbers, by_hand):
                 scaler.unscale_(optimizer)
                 lib.nn.utils.clip_grad_norm_(weights, 1.0) if kind >= 2 else None
             scaler.step(optimizer)
+            if lib is ts and not host_knows:  # as where an optimiser looks at `found_inf` itself: the device reckons
+                scaler._known = None
             scaler.update()
+            assert lib is torch or (scaler._scale.item(), scaler._growth_tracker.item()) == (
+                scaler.get_scale(), scaler._get_growth_tracker()
+            )  # fmt: skip
             record.append((float(loss.detach()), scaler.get_scale(), scaler._get_growth_tracker()))
         runs.append((record, [w.detach().numpy().copy() for w in weights], scaler.state_dict()))
     (theirs, their_weights, their_state), (ours, our_weights, our_state) = runs

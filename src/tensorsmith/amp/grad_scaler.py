@@ -7,18 +7,21 @@
     scaler.step(optimizer)                       # not made where a gradient is infinite or NaN
     scaler.update()                              # a smaller scale then; a larger one after many good steps
 
-Scale, count of good steps and what was found are tensors on the device of the losses: the host reads one number a step, whether
-the optimiser is to run.
+Scale, count of good steps and what was found are tensors on the device of the losses. The host reads one number a step, whether
+the optimiser is to run; what follows for the scale it reckons itself, so that it never waits for it.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
+
+import numpy as np
 
 from tensorsmith.core.dtypes import float16, float32, float64, int32
 from tensorsmith.eager.inplace import InplaceOperation
@@ -104,6 +107,7 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._init_growth_tracker = 0
         self._growth_tracker: Tensor | None = None
+        self._known: tuple[float, int] | None = None  # both as Python numbers, where the host knows them
         self._per_optimizer_states: dict[int, dict[str, Any]] = defaultdict(_fresh)
 
     # --- scaling ------------------------------------------------------------------------------------------------------
@@ -126,6 +130,7 @@ class GradScaler:
                 raise AssertionError("_growth_tracker initialized before _scale")
             self._scale = full((), self._init_scale, dtype=float32, device=x.device)
             self._growth_tracker = full((), self._init_growth_tracker, dtype=int32, device=x.device)
+            self._known = float(float32.numpy.type(self._init_scale)), self._init_growth_tracker
         return _on(self._scale, x.device)
 
     def _checked(self, name: str) -> tuple[Tensor, Tensor]:
@@ -175,7 +180,7 @@ class GradScaler:
         for device, grads in by_device.items():
             found[device] = _NOT_FINITE(*grads) if grads else full((), 0.0, dtype=float32, device=device)
             if unscales:
-                _unscale(grads, scale)
+                _unscale(grads, scale, None if self._known is None else self._known[0])
         return found
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -204,7 +209,9 @@ class GradScaler:
         return result
 
     def _maybe_opt_step(self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        if any([found.item() for found in optimizer_state["found_inf_per_device"].values()]):
+        bad = any([found.item() for found in optimizer_state["found_inf_per_device"].values()])
+        optimizer_state["overflowed"] = bad
+        if bad:
             return None
         return optimizer.step(*args, **kwargs)
 
@@ -255,15 +262,41 @@ class GradScaler:
             ]
             if not found:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            _UPDATE_SCALE(
-                scale, good, functools.reduce(lambda a, b: a + b, found), float(self._growth_factor),
-                float(self._backoff_factor), int(self._growth_interval),
-            )  # fmt: skip
+            seen = [state.get("overflowed") for state in self._per_optimizer_states.values() if state["found_inf_per_device"]]
+            if self._known is not None and None not in seen:
+                self._follow(scale, good, any(seen))
+            else:
+                self._known = None
+                _UPDATE_SCALE(
+                    scale, good, functools.reduce(lambda a, b: a + b, found), float(self._growth_factor),
+                    float(self._backoff_factor), int(self._growth_interval),
+                )  # fmt: skip
         self._per_optimizer_states = defaultdict(_fresh)
+
+    def _follow(self, scale: Tensor, good: Tensor, overflowed: bool) -> None:
+        """The same by the host, which has read whether gradients overflowed: bit for bit what `_updated` computes."""
+        assert self._known is not None
+        value, count = self._known
+        as_float = float32.numpy.type
+        after = value
+        if overflowed:
+            after, count = float(as_float(value * self._backoff_factor)), 0
+        else:
+            count += 1
+            if count == self._growth_interval:
+                with np.errstate(over="ignore"):
+                    larger = float(as_float(value * self._growth_factor))
+                after, count = larger if math.isfinite(larger) else value, 0
+        if after != value:
+            scale.fill_(after)  # type: ignore[attr-defined]
+        good.fill_(count)  # type: ignore[attr-defined]
+        self._known = after, count
 
     def _set_scale(self, scale: Tensor, new_scale: float | Tensor) -> None:
         if isinstance(new_scale, float):
             scale.fill_(new_scale)  # type: ignore[attr-defined]
+            if self._known is not None:
+                self._known = float(float32.numpy.type(new_scale)), self._known[1]
             return
         reason = (
             "new_scale should be a float or a 1-element CUDA FloatTensor or FloatTensor with requires_grad=False, on the "
@@ -272,16 +305,19 @@ class GradScaler:
         fits = isinstance(new_scale, Tensor) and new_scale.device.type == self._device and new_scale.layout.numel == 1
         if not fits or new_scale.layout.tracked:
             raise AssertionError(reason)
+        self._known = None
         scale.copy_(new_scale.reshape(()))  # type: ignore[attr-defined]
 
     def _get_scale_async(self) -> Tensor | None:
         return self._scale
 
     def get_scale(self) -> float:
-        """The scale as a Python float, for which the host waits; 1.0 where it is not enabled."""
+        """The scale as a Python float; 1.0 where it is not enabled."""
         if not self._enabled:
             return 1.0
-        return self._init_scale if self._scale is None else self._scale.item()  # type: ignore[attr-defined, no-any-return]
+        if self._scale is None:
+            return self._init_scale
+        return self._scale.item() if self._known is None else self._known[0]  # type: ignore[attr-defined, no-any-return]
 
     def get_growth_factor(self) -> float:
         """What the scale is multiplied by after enough good steps."""
@@ -311,6 +347,8 @@ class GradScaler:
         if not self._enabled:
             return 0
         good = self._growth_tracker
+        if self._known is not None:
+            return self._known[1]
         return self._init_growth_tracker if good is None else good.item()  # type: ignore[attr-defined, no-any-return]
 
     def is_enabled(self) -> bool:
@@ -344,6 +382,7 @@ class GradScaler:
         if self._scale is not None and self._growth_tracker is not None:
             self._scale.fill_(self._init_scale)  # type: ignore[attr-defined]
             self._growth_tracker.fill_(self._init_growth_tracker)  # type: ignore[attr-defined]
+            self._known = float(float32.numpy.type(self._init_scale)), self._init_growth_tracker
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -355,7 +394,7 @@ class GradScaler:
                 )
             state |= {
                 "_init_scale": self.get_scale(), "_init_growth_tracker": self._get_growth_tracker(), "_scale": None,
-                "_growth_tracker": None,
+                "_growth_tracker": None, "_known": None,
             }  # fmt: skip
         return state
 
@@ -368,13 +407,14 @@ def _on(number: Tensor, device: Any) -> Tensor:
     return number if number.device == device else number.to(device)  # type: ignore[attr-defined, no-any-return]
 
 
-def _unscale(grads: Sequence[Tensor], scale: Tensor) -> None:
-    """Multiply gradients in place by the reciprocal of the scale, which is taken in float64."""
+def _unscale(grads: Sequence[Tensor], scale: Tensor, known: float | None) -> None:
+    """Multiply gradients in place by the reciprocal of the scale, which is taken in float64. known: the scale, to the host."""
     if not grads:
         return
-    if modes.tracer is None and grads[0].device.type == "cpu":  # where a number is read for nothing, one native call
+    if modes.tracer is None and (known is not None or grads[0].device.type == "cpu"):  # one native call for all
+        value = scale.item() if known is None else known  # type: ignore[attr-defined]
         for each in _alike(grads):
-            _UNSCALE.on_all([each], (float(float32.numpy.type(1.0 / scale.item())),))  # type: ignore[attr-defined]
+            _UNSCALE.on_all([each], (float(float32.numpy.type(1.0 / value)),))
         return
     inverse = _on(scale.double().reciprocal().float(), grads[0].device)  # type: ignore[attr-defined]
     for grad in grads:
