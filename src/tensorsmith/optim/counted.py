@@ -171,8 +171,11 @@ class CountedOptimizer(Optimizer):
             return float(found[i])
 
         numbers = [host(lambda i=i: self.numbers(*given())[i]) for i in range(len(self.numbers(*given())))]
-        for i, name in enumerate(scalars):
-            _REPLACE((state[name],), (host(lambda i=i: advanced(i)),))
+        if scalars and modes.tracer.device is not None and modes.tracer.device is not step.layout.device:
+            on_host([state[name] for name in scalars], lambda: self.advanced(*given()))
+        else:
+            for i, name in enumerate(scalars):
+                _REPLACE((state[name],), (host(lambda i=i: advanced(i)),))
         count_traced(step)
         return tuple(numbers)
 
@@ -182,24 +185,32 @@ class CountedOptimizer(Optimizer):
 
 def count_traced(step: Tensor) -> None:
     """Count a step that is being compiled: in the plan, or, where that runs on another device, on the host before it."""
-    tracer, cell = modes.tracer, ctypes.c_float.from_address(step.ptr)
-    if tracer.device is None or tracer.device is step.layout.device:
+    if modes.tracer.device is None or modes.tracer.device is step.layout.device:
         step.add_(1)
-        return
+    else:
+        cell = ctypes.c_float.from_address(step.ptr)
+        on_host([step], lambda: (cell.value + 1.0,))
 
-    def count() -> None:
-        cell.value += 1.0
-        step.storage.version += 1
+
+def on_host(tensors: Sequence[Tensor], values: Callable[[], tuple[Any, ...]]) -> None:
+    """Write zero-dimensional tensors of the host at every run of the function that is being compiled, before its plan runs."""
+    cells = [_CELLS[each.layout.dtype][0].from_address(each.ptr) for each in tensors]
+
+    def write() -> None:
+        for cell, tensor, value in zip(cells, tensors, values()):
+            cell.value = value
+            tensor.storage.version += 1
 
     def keep() -> Callable[[], None]:
-        before = cell.value
+        before = [cell.value for cell in cells]
 
         def put_back() -> None:
-            cell.value = before
+            for cell, value in zip(cells, before):
+                cell.value = value
 
         return put_back
 
-    tracer.effect(count, keep)
+    modes.tracer.effect(write, keep)
 
 
 def _values(state: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:

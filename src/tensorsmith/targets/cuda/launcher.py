@@ -60,7 +60,7 @@ class LaunchTable:
 
     def __del__(self) -> None:
         slot = getattr(self, "slot", None)
-        if slot is not None and not sys.is_finalizing():
+        if slot is not None and sys is not None and not sys.is_finalizing():  # modules go before objects at exit
             slot.retire()
 
     def exception(self, code: int) -> Exception:
