@@ -502,22 +502,39 @@ def _partial_stores() -> str:
 
 
 def _stores(s: _Structure) -> str:
-    """16 rows of a warp: finished in registers, laid out in shared memory, stored 8 channels at a time."""
+    """16 rows of a warp: finished in registers, laid out in shared memory, stored 8 channels at a time.
+
+    Others that lie as the results do come the same way back: in pieces into shared memory, from there as fragments.
+    """
     packed = f"pack_{s.dtype.name}(d[i][4 * j + 2 * h], d[i][4 * j + 2 * h + 1])"
-    before: list[str] = []
+    before, per_column, first = [], [], []
+    whole = [k for k, kind in enumerate(s.others, 1) if kind == "y" and s.vectors]
+    for k in whole:
+        first.append(f"unsigned int whole{k}[4][4];")
+        first += _brought(s, k)
+    for k, kind in enumerate(s.others, 1):
+        if kind in ("column", "one"):
+            for half in range(2):
+                own = f"(group * columns + min(column + {half}, columns - 1)) * (int)s.o{k}_strides[1]"
+                place = own if kind == "column" else "0"
+                per_column.append(f"const unsigned short beside{k}_{half} = o{k}[s.starts[{k + 2}] + {place}];")
     if s.body is not None:
         before.append("const int at = __shfl_sync(0xffffffffu, place, lane / 4 + 8 * h);")
         for k, kind in enumerate(s.others, 1):
             if not kind:
                 before.append(f"const int at{k} = __shfl_sync(0xffffffffu, place{k}, lane / 4 + 8 * h);")
-        before += ["const int column = first_column + 8 * j + lane % 4 * 2;", "unsigned int bits = 0;"]
+        before.append("unsigned int bits = 0;")
         for half in range(2):
             given = []
             for k, kind in enumerate(s.others, 1):
                 own = f"(group * columns + column + {half}) * (int)s.o{k}_strides[1]"
                 y_own = f"at + (group * columns + column + {half}) * (int)s.y_strides[1]"
-                where = {"y": y_own, "column": own, "one": "0", "": f"at{k} + {own}"}[kind]
-                given.append(f"o{k}[s.starts[{k + 2}] + {where}]")
+                if k in whole:
+                    given.append(f"(unsigned short)(whole{k}[q][c * 2 + h] >> {16 * half})")
+                elif kind in ("column", "one"):
+                    given.append(f"beside{k}_{half}")
+                else:
+                    given.append(f"o{k}[s.starts[{k + 2}] + {y_own if kind == 'y' else f'at{k} + {own}'}]")
             call = f"finished({', '.join([f'd[i][4 * j + 2 * h + {half}]', *given, 'error'])})"
             before.append(f"if (at >= 0 && column + {half} < columns) bits |= (unsigned int){call} << {16 * half};")
         packed = "bits"
@@ -526,20 +543,21 @@ def _stores(s: _Structure) -> str:
                 #pragma unroll
                 for (int part = 0; part < COLUMNS / 64; part++) {{
                     __syncwarp();
+                    {_lines(first, 20)}
                     #pragma unroll
                     for (int q = 0; q < 4; q++) {{  // 16 columns: four matrices of 8 x 8
                         unsigned int pair[2][2];
                         #pragma unroll
                         for (int c = 0; c < 2; c++) {{
-                            const int j = part * 8 + q * 2 + c;
+                            const int j = part * 8 + q * 2 + c, column = first_column + 8 * j + lane % 4 * 2;
+                            {_lines(per_column, 28)}
                             #pragma unroll
                             for (int h = 0; h < 2; h++) {{
                                 {_lines(before, 32)}
                                 pair[c][h] = {packed};
                             }}
                         }}
-                        // Lane l has the address of row l % 16 of the matrices on the left, or from 16 on, the right.
-                        const unsigned int line = lane % 16, piece = q * 2 + lane / 16;
+                        {_PIECE}
                         stmatrix_x4(ring + box + line * {LINE} + ((piece ^ (line & 7)) * 16),
                             pair[0][0], pair[0][1], pair[1][0], pair[1][1]);
                     }}
@@ -562,3 +580,38 @@ def _stores(s: _Structure) -> str:
                         }}
                     }}
                 }}"""
+
+
+# Lane l has the address of row l % 16 of the matrices on the left, or from 16 on, the right.
+_PIECE = "const unsigned int line = lane % 16, piece = q * 2 + lane / 16;"
+
+
+def _brought(s: _Structure, k: int) -> list[str]:
+    """Lines that bring 64 channels of an other that lies as the results into fragments `whole{k}`."""
+    return [
+        "#pragma unroll",
+        "for (int q = 0; q < 4; q++) {",
+        "    const int line = q * 4 + lane / 8, piece = lane % 8, column = first_column + part * 64 + piece * 8;",
+        "    const int at = __shfl_sync(0xffffffffu, place, line);",
+        f"    unsigned char* const to = memory + box + line * {LINE} + ((piece ^ (line & 7)) * 16);",
+        f"    const unsigned short* const from = o{k} + s.starts[{k + 2}] + at + group * columns + column;",
+        "    uint4 found = make_uint4(0, 0, 0, 0);",
+        "    if (at >= 0 && column + 8 <= columns && ((unsigned long long)from & 15) == 0) {",
+        "        found = *(const uint4*)from;",
+        "    } else if (at >= 0) {",
+        "        unsigned int words[4] = {0, 0, 0, 0};",
+        "        #pragma unroll",
+        "        for (int e = 0; e < 8; e++)",
+        "            if (column + e < columns) words[e / 2] |= (unsigned int)from[e] << (e % 2 * 16);",
+        "        found = make_uint4(words[0], words[1], words[2], words[3]);",
+        "    }",
+        "    *(uint4*)to = found;",
+        "}",
+        "__syncwarp();",
+        "#pragma unroll",
+        "for (int q = 0; q < 4; q++) {",
+        f"    {_PIECE}",
+        f"    ldmatrix_x4(whole{k}[q], ring + box + line * {LINE} + ((piece ^ (line & 7)) * 16));",
+        "}",
+        "__syncwarp();",
+    ]
