@@ -147,3 +147,28 @@ def test_graphed_callables_refuse():
         ts.cuda.make_graphed_callables(layer, (on_device(2, 4),))
     with pytest.raises(RuntimeError, match="only Tensors"):
         ts.cuda.make_graphed_callables(lambda x: x, (3,))
+
+
+def test_compiled_functions_and_side_streams_are_captured():
+    x, w = on_device(6, 6), on_device(6, 6, seed=1)
+    compiled = ts.compile(lambda x: ((x * 2).softmax(-1) @ w).exp().sum(0))
+    side = ts.cuda.Stream()
+
+    def both():
+        here = ts.cuda.current_stream()
+        side.wait_stream(here)
+        with ts.cuda.stream(side):
+            other = (x + 1).sum()
+        first = compiled(x)
+        here.wait_stream(side)
+        return first * other
+
+    for _ in range(3):
+        both()
+    g = ts.cuda.CUDAGraph()
+    with ts.cuda.graph(g):
+        y = both()
+    for seed in range(2):
+        x.copy_(on_device(6, 6, seed=seed))
+        g.replay()
+        np.testing.assert_allclose(y.cpu().numpy(), both().cpu().numpy(), rtol=1e-5)
