@@ -73,6 +73,7 @@ struct Capture {
     unsigned long long id;
     int mode;
     bool invalid = false;
+    std::vector<struct Stream*> joined;  // other streams that wait for it, and are captured too
 };
 
 struct Stream {

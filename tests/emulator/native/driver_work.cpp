@@ -437,7 +437,10 @@ API Result cuStreamWaitEvent(void* handle, Event* event, unsigned int) {
     Stream* stream = stream_of(handle);
     if (event->capture) {
         if (stream->capture && stream->capture != event->capture) return 902;
-        if (!stream->capture) stream->last.clear();
+        if (!stream->capture) {
+            stream->last.clear();
+            event->capture->joined.push_back(stream);
+        }
         stream->capture = event->capture;
         for (Node* node : event->nodes) {
             if (std::find(stream->last.begin(), stream->last.end(), node) == stream->last.end()) stream->last.push_back(node);
@@ -503,6 +506,7 @@ API Result cuStreamEndCapture(void* handle, Graph** graph) {
     if (capture->origin != stream) return CAPTURE_UNMATCHED;
     captures.erase(std::find(captures.begin(), captures.end(), capture));
     stream->capture = nullptr;
+    for (Stream* other : capture->joined) other->capture = nullptr;
     // Everything must lead to what the origin does last.
     std::vector<Node*> waiting = stream->last, reached;
     while (!waiting.empty()) {
