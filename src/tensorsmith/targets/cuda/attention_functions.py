@@ -34,4 +34,17 @@ __device__ __forceinline__ float exp2_by_hand(float x) {
 def with_attention_functions(text: str) -> str:
     """`text` behind the device functions that it calls."""
     own = [body for name, body in ATTENTION_FUNCTIONS.items() if re.search(rf"\b{name}\b(?=\()", text)]
-    return "\n\n".join(part for part in (with_tensor_core_functions(text), *own, text) if part)
+    return "\n\n".join(part for part in (with_tensor_core_functions(text), *own, indented(text)) if part)
+
+
+def indented(text: str) -> str:
+    """Statements put together from parts, each line as deep as the brackets around it."""
+    lines, depth = [], 0
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        code = line.split("//")[0]
+        closing = len(code) - len(code.lstrip(")}"))
+        lines.append("    " * (depth - closing) + line)
+        if line == "}" and depth == 1:
+            lines.append("")
+        depth += sum(map(code.count, "({")) - sum(map(code.count, ")}"))
+    return "\n".join(lines).rstrip()

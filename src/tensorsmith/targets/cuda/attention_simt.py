@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 
 from tensorsmith.core.dtypes import float32
+from tensorsmith.targets.cuda.attention_functions import with_attention_functions
 from tensorsmith.targets.cuda.attention_scores import batch_text, infinity, kept_text, lse_text, score_text
 from tensorsmith.targets.cuda.attention_spec import AttentionSpec, constant, parameter_types, struct_text
-from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.kernel import Argument, Launch, Word
 from tensorsmith.targets.cuda.scalars import c_type, narrow, widen
 
@@ -359,4 +359,4 @@ def _source(spec: AttentionSpec, only_if: str, name: str, body: str, tile: int, 
         "}",
     ])  # fmt: skip
     text = "\n".join([*lines, struct_text("Sizes", fields), _PRODUCTS.strip(), kernel])
-    return with_dependencies(text) + "\n\n" + text + "\n"
+    return with_attention_functions(text) + "\n"
