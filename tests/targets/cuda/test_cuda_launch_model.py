@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from tensorsmith.core.dtypes import bfloat16, float32, float64, int64, uint8
 from tensorsmith.kernels.canonical import Canonical, canonicalize
@@ -85,7 +85,8 @@ def check_limits(spec: KernelSpec, device: DeviceProperties) -> None:
         assert all(1 <= blocks <= most for blocks, most in zip(launch.grid, MOST_BLOCKS))
         threads = math.prod(launch.block)
         assert 32 <= threads <= 1024 and threads % 32 == 0  # shuffles count on whole warps
-        assert f"__launch_bounds__({threads})" in launch.source
+        bounds = re.search(rf"__launch_bounds__\({threads}(?:, (\d+))?\)", launch.source)
+        assert bounds and int(bounds.group(1) or 1) * threads <= device.threads
         assert static_bytes(launch) <= 48 << 10 and launch.shared_bytes == 0
         assert math.prod(launch.cluster) <= 8 and all(g % c == 0 for g, c in zip(launch.grid, launch.cluster))
         assert launch.cluster == (1, 1, 1) or device.capability >= (9, 0)
@@ -140,6 +141,7 @@ def test_every_point_is_computed_once(spec, device):
     canonical = canonicalize(spec)
     tile = pointwise.choose(canonical, device)
     points = math.prod(canonical.extents)
+    assume(points < 10**6)
     assert len(canonical.extents) == 1 or canonical.extents[-1] % tile.width == 0  # packs stay in their row
     packs = np.arange(pointwise.grid(canonical, tile) * tile.block * tile.unroll)  # block, u, thread: each number once
     count = np.clip(points - packs * tile.width, 0, tile.width)

@@ -220,6 +220,7 @@ def test_long_sums_are_accurate(shape, axis):
 def test_blocks_of_a_cluster_share_a_row(spec, monkeypatch):
     monkeypatch.setattr(row_plan, "LONGEST_BLOCK", 32)
     monkeypatch.setattr(row_plan, "HELD_WORDS", 16)
+    monkeypatch.setattr(row_plan, "HELD_COLUMNS", 16)
     lowered = check(spec, scale=4)
     assert len(lowered.launches) == 1 and (lowered.launches[0].cluster[1] > 1) == (spec.name != "argmax")
 

@@ -140,7 +140,7 @@ __device__ __forceinline__ unsigned long long address_in_block(const void* share
 }""",
     "load_from_block": """
 template <typename T> __device__ __forceinline__ T load_from_block(const T* shared, unsigned int block) {
-    return *reinterpret_cast<const volatile T*>(address_in_block(shared, block));
+    return *reinterpret_cast<const T*>(address_in_block(shared, block));
 }""",
 }
 

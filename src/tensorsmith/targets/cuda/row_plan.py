@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tensorsmith.kernels.canonical import Canonical
+from tensorsmith.kernels.canonical import Canonical, Structure
 from tensorsmith.kernels.levels import Levels, find_levels
 from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cuda.body import PLACES, body_cost, needed_for, state_dtype
@@ -23,7 +23,8 @@ from tensorsmith.targets.cuda.sizes import sizes_struct
 
 BLOCK = 256
 LONGEST_BLOCK = 512
-HELD_WORDS = 64  # of a row, in the registers of a thread: half of what a thread of a block of 512 can have
+HELD_WORDS = 48  # of a row, in the registers of a thread: more threads with less hide latency better
+HELD_COLUMNS = 64  # the same of an outer kernel, whose rows are seldom short: half of what a thread of a block of 512 can have
 IN_FLIGHT = 64  # bytes that a thread asks for at once where it does not hold the row
 LONGEST_CHAIN = 1024  # values that one state takes in after each other
 LARGEST_CLUSTER = 8
@@ -203,12 +204,26 @@ def _inner(
             if lanes <= LONGEST_BLOCK:
                 tile = replace(base, lanes=lanes, resident=True, cluster=cluster, keep=keep)
                 tile = _rows_of_block(tile, rows, properties)
-                tile = replace(tile, unroll=math.ceil(units / (lanes * cluster)))
+                tile = replace(tile, unroll=math.ceil(units / (lanes * cluster)), late=_late(canonical, levels))
                 return RowPlan((tile,), cluster, rows, units, tile.lanes * tile.unroll)
     unroll = min(most, 8, max(1, IN_FLIGHT // max(1, _read_bytes(canonical, base.width, along))))
     lanes = min(LONGEST_BLOCK, _lanes(units, unroll))
     tile = _rows_of_block(replace(base, lanes=lanes, unroll=min(unroll, math.ceil(units / lanes))), rows, properties)
     return _in_parts(canonical, levels, tile, rows, units, properties)
+
+
+def _late(canonical: Canonical, levels: Levels) -> tuple[int, ...]:
+    """Inputs that only the last pass reads and that are the same for all rows, so that caches have them."""
+    structure = canonical.structure
+    *before, last = passes(structure, levels)
+    early = {structure.body[p].index for roots in before for p in needed_for(structure, roots) if _is_load(structure, p)}
+    loads = {structure.body[p].index for p in needed_for(structure, last) if _is_load(structure, p)} - early
+    shared = [k for k in sorted(loads) if not any(canonical.strides[k]) and structure.along[k]]
+    return tuple(shared) if canonical.extents != (1,) else ()
+
+
+def _is_load(structure: Structure, position: int) -> bool:
+    return structure.body[position].kind is Kind.LOAD
 
 
 def _lanes(units: int, cap: int) -> int:
@@ -238,7 +253,7 @@ def _outer(
     if element_passes(canonical, levels) > 1:
         least = min(_power_of_two(columns), max(1, _COLUMNS_BYTES // (base.width * narrowest)))
         for cluster, keep in _residences(canonical, levels, properties):
-            cap = min(most, max(1, HELD_WORDS // held_words(canonical, levels, base.width, structure.inner, keep)))
+            cap = min(most, max(1, HELD_COLUMNS // held_words(canonical, levels, base.width, structure.inner, keep)))
             per_block = math.ceil(units / cluster)
             lanes = max(_power_of_two(math.ceil(per_block / cap)), max(1, WARP // least))
             if lanes * least > LONGEST_BLOCK:
@@ -273,7 +288,7 @@ def _shared_bytes(canonical: Canonical, levels: Levels, tile: RowTile) -> int:
     for p in _reduces(levels):
         instr = canonical.structure.body[p]
         size = state_dtype(canonical.structure, instr).itemsize + (8 if instr.reduction in PLACES else 0)
-        total += size * tile.width * tile.across * ((groups if groups > 1 else 0) + (tile.cluster > 1))
+        total += size * tile.width * tile.across * (groups + (tile.cluster > 1)) + 32
     return total
 
 
@@ -284,9 +299,13 @@ def _in_parts(
     canonical: Canonical, levels: Levels, tile: RowTile, points: int, units: int, properties: DeviceProperties
 ) -> RowPlan:
     """Blocks that share rows where there are few; one launch if a block has a row for itself."""
+    classes = canonical.structure.along if tile.inner else canonical.structure.inner
     per_loop = tile.lanes * tile.unroll
     blocks = math.ceil(points / tile.across)
-    wanted = 4 * properties.multiprocessors
+    words = tile.width * sum(map(len, levels.reduces)) + tile.unroll * _read_bytes(canonical, tile.width, classes) // 4
+    resident = (1536 if words <= 24 else 1024 if words <= 48 else 512) // tile.threads
+    tile = replace(tile, blocks=max(1, min(resident, properties.threads // tile.threads)))
+    wanted = tile.blocks * properties.multiprocessors  # all at once: a block more would take as long again
     parts = wanted // blocks if blocks < properties.multiprocessors else 1
     parts = max(min(parts, units // per_loop), math.ceil(units / (tile.lanes * LONGEST_CHAIN)), 1)
     if parts == 1:
@@ -296,7 +315,11 @@ def _in_parts(
     if parts == 1:
         return RowPlan((tile,), 1, points, units, units)
     stages = [number for number, reduces in enumerate(levels.reduces) if reduces]
-    tiles = [replace(tile, stage=stage) for stage in stages] + [replace(tile, stage=levels.count)]
+    last = replace(tile, stage=levels.count)
+    if not canonical.structure.values_along and not tile.inner:  # only joins parts: many lanes, in many blocks
+        lanes = min(WARP, max(1, _power_of_two(parts)))
+        last = replace(last, lanes=lanes, across=BLOCK // lanes, blocks=1)
+    tiles = [*(replace(tile, stage=stage) for stage in stages), last]
     return RowPlan(tuple(tiles), parts, points, units, chunk)
 
 

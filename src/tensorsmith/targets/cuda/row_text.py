@@ -54,6 +54,8 @@ class RowTile:
     unroll: units of a thread, all of its row if resident; exact: whether every thread has all of its units
     stage: the pass of this launch where each is a launch of its own; `levels.count` for the one that stores results
     cluster: blocks that share a row in one launch; keep: whether a resident row has its expensive values beside it
+    blocks: how many blocks a multiprocessor must have room for; late: inputs that no pass but the last one reads, and that all
+    rows share
     """
 
     inner: bool
@@ -69,6 +71,8 @@ class RowTile:
     stage: int | None = None
     cluster: int = 1
     keep: bool = True
+    blocks: int = 1
+    late: tuple[int, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -121,7 +125,7 @@ class RowText:
         self.outputs = range(structure.first_output, structure.operand_count)
         self.names = {k: f"in{k}" for k in self.inputs}
         self.names |= {k: f"out{k - structure.first_output}" for k in self.outputs}
-        self.read = [k for k in self.inputs if self.moves[k]]
+        self.read = [k for k in self.inputs if self.moves[k] and k not in tile.late]
         self.lines: list[str] = []
         self.divisors: set[str] = set()
         along = [d for d, row in zip(structure.outputs, structure.rows) if not row]
@@ -165,7 +169,8 @@ class RowText:
                 if self.body[p].reduction in PLACES:
                     arguments.append(f"long long* place{p}")
         arguments += ["long long* error", "const Sizes sizes"]
-        bounds = f"__launch_bounds__({self.tile.threads})"
+        blocks = f", {self.tile.blocks}" if self.tile.blocks > 1 else ""
+        bounds = f"__launch_bounds__({self.tile.threads}{blocks})"
         return f'extern "C" __global__ void {bounds} {self.name}({", ".join(arguments)}) {{'
 
     def _head(self) -> None:
@@ -193,7 +198,7 @@ class RowText:
         if self.aligned != "true":
             self._line(f"const bool aligned = {self.aligned};")
         if tile.resident:
-            self._declare_packs("")
+            self._declare_packs("", (*self.read, *tile.late))
             self._loads("begin", "")
         if not tile.inner:
             self._row_packs()
@@ -202,7 +207,7 @@ class RowText:
 
     def _packed(self) -> list[int]:
         """Operands in memory that are read or written by packs."""
-        found = [k for k in self.read if self.classes[k] == 1]
+        found = [k for k in (*self.read, *self.tile.late) if self.classes[k] == 1]
         rows = self.structure.rows
         for output, k in enumerate(self.outputs):
             if self.classes[k] == 1 and (not rows[output] or not self.tile.inner):
@@ -216,8 +221,8 @@ class RowText:
     def _pack_type(self, k: int) -> str:
         return f"Pack<{self.types[k]}, {self.tile.width if self.classes[k] else 1}>"
 
-    def _declare_packs(self, indent: str) -> None:
-        for k in self.read:
+    def _declare_packs(self, indent: str, operands: Iterable[int]) -> None:
+        for k in operands:
             self._line(f"{indent}{self._pack_type(k)} x{k}[{self.tile.unroll}];")
 
     def _row_packs(self) -> None:
@@ -370,7 +375,7 @@ class RowText:
         if not tile.resident:
             indent = "    "
             self._line(f"for (Index base = begin; base < end; base += {tile.lanes * tile.unroll}) {{")
-            self._declare_packs(indent)
+            self._declare_packs(indent, self.read)
             self._loads("base", indent)
         self._line(f"{indent}#pragma unroll")
         self._line(f"{indent}for (int n = 0; n < {tile.unroll}; n++) {{")
@@ -379,7 +384,7 @@ class RowText:
         if not tile.exact:
             self._line(f"{indent}    if (q >= end) continue;")
         drawn = [p for p in range(len(self.body)) if any(f"random{p}.at(" in line for line in inside.lines)]
-        for line in [*random_blocks(self.body, drawn), *before]:
+        for line in [*before, *random_blocks(self.body, drawn)]:
             self._line(f"{indent}    {line}")
         self._line(f"{indent}    #pragma unroll")
         self._line(f"{indent}    for (int e = 0; e < {tile.width}; e++) {{")
@@ -418,7 +423,7 @@ class RowText:
         for p in positions:
             self._across_pack(p)
         self._across_lanes(positions)
-        if tile.cluster > 1:
+        if tile.cluster > 1 and tile.inner:
             self._across_cluster(positions)
         if tile.stage is not None:
             self._leave_parts(positions)
@@ -464,7 +469,7 @@ class RowText:
                 self._shuffled(p, min(self.tile.lanes, WARP))
             if self.tile.lanes > WARP:
                 self._across_warps(positions)
-        elif self.tile.lanes > 1:
+        else:
             self._across_columns(positions)
 
     def _shuffled(self, p: int, threads: int, first: int = 1, states: int = 1) -> None:
@@ -512,81 +517,90 @@ class RowText:
             self._shuffled(p, warps)
 
     def _across_columns(self, positions: Sequence[int]) -> None:
-        """The lanes of an outer kernel: those of a warp by shuffles, then halves of what is left through shared memory."""
+        """The lanes of an outer kernel: those of a warp by shuffles, then a thread for every row joins what is left in order.
+
+        In a cluster that thread goes on with the results of the other blocks.
+        """
         tile = self.tile
-        together = tile.lanes_of_warp
-        if together > 1:
-            for p in positions:
-                self._shuffled(p, tile.across * together, tile.across, tile.width)
+        together, columns = tile.lanes_of_warp, tile.width * tile.across
         groups = tile.lanes // together
-        if groups == 1:
+        for p in positions:
+            self._shuffled(p, tile.across * together, tile.across, tile.width)
+        if groups == 1 and tile.cluster == 1:
             return
-        size = tile.width * groups * tile.across
         for p in positions:
-            self._shared(p, f"{size}")
+            self._shared(p, f"{groups * columns}")
         every = f"for (int e = 0; e < {tile.width}; e++)"
-        mine = f"e * {groups * tile.across} + group * {tile.across} + threadIdx.x"
         self._line(f"if (lane % {together} == 0) {{" if together > 1 else "{")
-        self._line(f"    const int group = lane / {together};")
         for p in positions:
+            mine = f"lane / {together} * {columns} + threadIdx.x * {tile.width} + e"
             self._line("    #pragma unroll")
             self._line(f"    {every} {{ {self._to_shared(p, mine, 'e')} }}")
         self._line("}")
         self._line("__syncthreads();")
-        self._line(f"for (int half = {groups // 2}; half > 0; half >>= 1) {{")
-        self._line(f"    if (lane % {together} == 0 && lane / {together} < half) {{")
-        self._line(f"        const int group = lane / {together};")
+        self._line(f"for (int c = lane * {tile.across} + threadIdx.x; c < {columns}; c += {tile.threads}) {{")
         for p in positions:
-            there = f"{mine} + half * {tile.across}"
-            more = (self._value_of(p, f"shared{p}[{there}]"), f"shared_at{p}[{there}]")
-            join = combined(self.structure, self.body[p], (f"s{p}[e]", f"at{p}[e]"), more)
-            self._line("        #pragma unroll")
-            self._line(f"        {every} {{ {join} {self._to_shared(p, mine, 'e')} }}")
-        self._line("    }")
-        self._line("    __syncthreads();")
+            for line in self._in_order(p, groups, f"shared{p}[g * {columns} + c]", f"shared_at{p}[g * {columns} + c]"):
+                self._line("    " + line)
+            self._line(f"    {self._keep_joined(p, f'shared{p}', f'shared_at{p}')}")
         self._line("}")
+        if tile.cluster == 1:
+            self._line("__syncthreads();")
+        else:
+            self._line("cluster_barrier();")
+            for p in positions:
+                kind = memory_type(state_dtype(self.structure, self.body[p]))
+                self._line(f"__shared__ {kind} cluster{p}[{columns}];")
+                if self.body[p].reduction in PLACES:
+                    self._line(f"__shared__ long long cluster_at{p}[{columns}];")
+            self._line(f"for (int c = lane * {tile.across} + threadIdx.x; c < {columns}; c += {tile.threads}) {{")
+            for p in positions:
+                there = f"load_from_block(&shared{p}[c], g)", f"load_from_block(&shared_at{p}[c], g)"
+                for line in self._in_order(p, tile.cluster, *there):
+                    self._line("    " + line)
+                self._line(f"    {self._keep_joined(p, f'cluster{p}', f'cluster_at{p}')}")
+            self._line("}")
+            self._line("__syncthreads();")
+        array = "shared" if tile.cluster == 1 else "cluster"
         for p in positions:
+            value = self._value_of(p, f"{array}{p}[threadIdx.x * {tile.width} + e]")
+            place = f" at{p}[e] = {array}_at{p}[threadIdx.x * {tile.width} + e];" if self.body[p].reduction in PLACES else ""
             self._line("#pragma unroll")
-            self._line(f"{every} {{ {self._from_shared(p, f'e * {groups * tile.across} + threadIdx.x', 'e')} }}")
+            self._line(f"{every} {{ s{p}[e] = {value};{place} }}")
+
+    def _in_order(self, p: int, count: int, element: str, place: str) -> list[str]:
+        """Lines that join `count` states, number g at `element` and `place`, into t and its place u."""
+        kind = c_type(state_dtype(self.structure, self.body[p]))
+        places = self.body[p].reduction in PLACES
+        lines = [f"{kind} several{p}[{count}];" + (f" long long places{p}[{count}];" if places else ""), "#pragma unroll"]
+        read = f"several{p}[g] = {self._value_of(p, element)};" + (f" places{p}[g] = {place};" if places else "")
+        lines.append(f"for (int g = 0; g < {count}; g++) {{ {read} }}")
+        lines.append(f"{kind} t{p} = several{p}[0];" + (f" long long u{p} = places{p}[0];" if places else ""))
+        join = combined(self.structure, self.body[p], (f"t{p}", f"u{p}"), (f"several{p}[g]", f"places{p}[g]"))
+        return [*lines, "#pragma unroll", f"for (int g = 1; g < {count}; g++) {{ {join} }}"]
+
+    def _keep_joined(self, p: int, array: str, places: str) -> str:
+        return f"{array}[c] = t{p};" + (f" {places}[c] = u{p};" if self.body[p].reduction in PLACES else "")
 
     # -------------------------------------------------------------------------------------------------------- parts
 
     def _across_cluster(self, positions: Sequence[int]) -> None:
-        """The blocks of a cluster: each reads the states of all, in order."""
+        """The blocks of a cluster that share the rows of an inner kernel: each joins the states of all, in order."""
         tile = self.tile
         for p in positions:
             kind = memory_type(state_dtype(self.structure, self.body[p]))
-            size = self.states * tile.across
-            self._line(f"__shared__ {kind} cluster{p}[{size}];")
+            self._line(f"__shared__ {kind} cluster{p}[{tile.across}];")
             if self.body[p].reduction in PLACES:
-                self._line(f"__shared__ long long cluster_at{p}[{size}];")
-            self._line("if (lane == 0) {")
-            for e in range(self.states):
-                index = f"{e * tile.across} + threadIdx.{'y' if tile.inner else 'x'}"
-                self._line(f"    cluster{p}[{index}] = s{p}[{e}];")
-                if self.body[p].reduction in PLACES:
-                    self._line(f"    cluster_at{p}[{index}] = at{p}[{e}];")
-            self._line("}")
+                self._line(f"__shared__ long long cluster_at{p}[{tile.across}];")
+            self._line(f"if (lane == 0) cluster{p}[threadIdx.y] = s{p}[0];")
+            if self.body[p].reduction in PLACES:
+                self._line(f"if (lane == 0) cluster_at{p}[threadIdx.y] = at{p}[0];")
         self._line("cluster_barrier();")
         for p in positions:
-            kind = memory_type(state_dtype(self.structure, self.body[p]))
-            self._line("#pragma unroll")
-            self._line(f"for (int e = 0; e < {self.states}; e++) {{")
-            self._line(f"    const int index = e * {tile.across} + threadIdx.{'y' if tile.inner else 'x'};")
-            self._line(f"    {kind} others[{tile.cluster}];")
-            places = self.body[p].reduction in PLACES
-            if places:
-                self._line(f"    long long places[{tile.cluster}];")
-            self._line("    #pragma unroll")
-            read = f"others[b] = load_from_block(&cluster{p}[index], b);"
-            read += f" places[b] = load_from_block(&cluster_at{p}[index], b);" if places else ""
-            self._line(f"    for (int b = 0; b < {tile.cluster}; b++) {{ {read} }}")
-            self._line(f"    s{p}[e] = {self._value_of(p, 'others[0]')};" + (f" at{p}[e] = places[0];" if places else ""))
-            self._line("    #pragma unroll")
-            more = (self._value_of(p, "others[b]"), "places[b]")
-            join = combined(self.structure, self.body[p], (f"s{p}[e]", f"at{p}[e]"), more)
-            self._line(f"    for (int b = 1; b < {tile.cluster}; b++) {{ {join} }}")
-            self._line("}")
+            there = f"load_from_block(&cluster{p}[threadIdx.y], g)", f"load_from_block(&cluster_at{p}[threadIdx.y], g)"
+            for line in self._in_order(p, tile.cluster, *there):
+                self._line(line)
+            self._line(f"s{p}[0] = t{p};" + (f" at{p}[0] = u{p};" if self.body[p].reduction in PLACES else ""))
 
     def _part_index(self, part: str, e: str) -> str:
         """Where the state of one part of a row is in scratch."""
@@ -612,6 +626,7 @@ class RowText:
             return
         for p in positions:
             self._start_states(p, self.states)
+        self._line("#pragma unroll 4")
         self._line(f"for (long long part = lane; part < sizes.parts; part += {self.tile.lanes}) {{")
         for p in positions:
             more = (self._value_of(p, f"part{p}[index]"), f"place{p}[index]")
@@ -655,6 +670,9 @@ class RowText:
         self._divisors(roots)
         inside = self._element_scope("        ")
         before, after = [], []
+        for k in self.tile.late:
+            address = f"in{k} + {self._place(k)}"
+            before += self._either(self._load(k, f"x{k}[n]", address, True), self._load(k, f"x{k}[n]", address, False))
         for (k, _), root in zip(chosen, roots):
             half = halves[k] is not None
             before.append(f"Pack<{self.types[k]}, {width}> y{k};" + (f" float f{k}[{width}];" if half else ""))
