@@ -7,11 +7,15 @@ this processor, block after block, its threads as fibers that take turns where t
 What it finds: results; accesses outside what was allocated (beyond the last page); misaligned vectors; local arrays that
 are left; barriers that not all threads reach; shuffles with lanes outside their mask; memory that nobody wrote (device and
 shared memory are NaN at first); host code that reads device memory (SIGSEGV); host addresses given to kernels.
-What it does not find: races between threads, and missing waits between streams: all work is done when it is issued.
+What it does not find: missing waits between streams, as all work is done when it is issued; and races between threads, but for
+those that another order of the threads shows (EMULATED_ORDER).
 
-Environment: EMULATED_ARCHITECTURE (sm_80), EMULATED_MULTIPROCESSORS (4), EMULATED_DEVICES (2), EMULATED_MEMORY_MB (4096),
-EMULATED_PROTECTION (1; 0 lets the host read device memory), EMULATED_TRACE (1 prints every launch with its time),
-EMULATED_KEEP (a folder for the texts that were compiled).
+Environment:
+EMULATED_ARCHITECTURE (sm_80), EMULATED_MULTIPROCESSORS (4), EMULATED_DEVICES (2), EMULATED_MEMORY_MB (4096)
+EMULATED_PROTECTION   0 lets the host read device memory
+EMULATED_ORDER        a seed: threads and blocks run in another order, which must not change results
+EMULATED_TRACE        1 prints every launch with its time
+EMULATED_KEEP         a folder that gets the texts that were compiled
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ def compile_cubin(source: str, name: str = "kernel", arch: str = "") -> bytes:
     keep = os.environ.get("EMULATED_KEEP")
     if keep:
         _write(keep, source, name)
-    return module(source, name)
+    return module(source, name, arch)
 
 
 class Compiler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -37,15 +38,23 @@ def driver_library() -> Path:
     return path
 
 
-def module(source: str, name: str = "kernel") -> bytes:
+# Instructions of Hopper: a text with them is compiled for it, whatever the emulated device calls itself.
+_HOPPER = re.compile(r"wgmma|mbarrier|cp\.async\.bulk|stmatrix|setmaxnreg|barrier\.cluster|shared::cluster")
+
+
+def module(source: str, name: str = "kernel", architecture: str = "") -> bytes:
     """CUDA C++ text as a shared library for the fake driver. Refused, or RuntimeError with the compiler's message."""
+    given = architecture or os.environ.get("EMULATED_ARCHITECTURE", "sm_80")
+    number = max(int(given.removeprefix("sm_").rstrip("af")), 90 if _HOPPER.search(source) else 0)
+    defined = [f"-D__CUDA_ARCH__={10 * number}", *(["-D__CUDA_ARCH_FEAT_SM90_ALL=1"] if number == 90 else [])]
     text = translate(source)
-    path = cache() / f"{_digest(text.encode(), _headers(), *(o.encode() for o in (*OPTIONS, *CHECKS)), _compiler())}.so"
+    how = [*OPTIONS, *CHECKS, *defined]
+    path = cache() / f"{_digest(text.encode(), _headers(), *(o.encode() for o in how), _compiler())}.so"
     if not path.exists():
         with tempfile.TemporaryDirectory() as folder:
             written = Path(folder) / "module.cpp"
             written.write_text(text)
-            options = ["-O1", *OPTIONS, *CHECKS, "-fvisibility=hidden", "-fno-gnu-unique", "-Wl,-Bsymbolic", f"-I{NATIVE}"]
+            options = ["-O1", *how, "-fvisibility=hidden", "-fno-gnu-unique", "-Wl,-Bsymbolic", f"-I{NATIVE}"]
             _compile([*options, str(written), "-lm"], path, f"kernel {name} on the emulator", source)
     return path.read_bytes()
 

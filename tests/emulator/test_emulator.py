@@ -1,5 +1,9 @@
 """The emulated device itself: indices, barriers, shuffles, shared memory, faults."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -219,3 +223,30 @@ def test_launches_that_a_device_refuses():
     for geometry in ({"block": (1025, 1, 1)}, {"grid": (1, 70000, 1)}, {"grid": (0, 1, 1)}):
         with pytest.raises(RuntimeError, match="cuLaunchKernel"):
             run("", [out], **geometry)
+
+
+RACE = """
+import os
+import subprocess
+import sys
+
+import numpy as np
+from emulator.test_emulator import run
+import emulator
+emulator.activate()
+out = np.zeros(128, np.int32)
+run('''
+    __shared__ int values[128];
+    values[threadIdx.x] = threadIdx.x;
+    BARRIER
+    p0[threadIdx.x] = values[(threadIdx.x + 64) % 128];''', [out], block=(128, 1, 1))
+print((out == (np.arange(128) + 64) % 128).all())
+"""
+
+
+@pytest.mark.parametrize("barrier", ["__syncthreads();", "__syncwarp();"])
+def test_another_order_of_threads_shows_races_and_nothing_else(barrier):
+    environment = dict(os.environ, EMULATED_ORDER="7", PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
+    command = [sys.executable, "-c", RACE.replace("BARRIER", barrier)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(barrier == "__syncthreads();")

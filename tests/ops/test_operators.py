@@ -99,9 +99,9 @@ COMPLEX = """
     logaddexp logcumsumexp logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul matrix_exp mean mm
     module_boundary mul mv nan_to_num ne neg nuclear_norm ones_of outer pad_taking parameters_to_vector permute
     pixel_shuffle pixel_unshuffle pow prod put reciprocal replace_number repeat repeat_interleave reshape roll rsqrt rsub
-    scale_gradient scale_gradient_by scatter scatter_add scatter_reduce segment_reduce select sgn sigmoid silu sin sinc sinh slice
-    softsign solve split sqrt square squeeze stack stack_rows std std_mean sub sub_alpha sum sum_to_size svdvals t take tan
-    tanh tanhshrink tensordot to_copy total_norm transpose tril triu unbind unfold unsqueeze var var_mean vector_norm
+    scale_gradient scale_gradient_by scatter scatter_add scatter_reduce segment_reduce select sgn sigmoid silu sin sinc sinh
+    slice softsign solve split sqrt square squeeze stack stack_rows std std_mean sub sub_alpha sum sum_to_size svdvals t take
+    tan tanh tanhshrink tensordot to_copy total_norm transpose tril triu unbind unfold unsqueeze var var_mean vector_norm
     view view_as_real view_of_base where write_view zero_gradient zeros_of
 """.split()
 COMPLEX = sorted({*COMPLEX, *(name for name in NAMES if operators()[name].geometry is not None)} - {"view_as_complex"})

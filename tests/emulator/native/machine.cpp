@@ -240,7 +240,23 @@ Stack* start_next() {
     return thread->stack;
 }
 
+// EMULATED_ORDER: a seed, for threads and blocks that run in some order instead of one after the other.
+unsigned long long order_state;
+unsigned int drawn(unsigned int below) {
+    order_state ^= order_state << 13;
+    order_state ^= order_state >> 7;
+    order_state ^= order_state << 17;
+    return (unsigned int)(order_state >> 33) % below;
+}
+
 Stack* pick() {
+    if (order_state && (!ready.empty() || next_start < threads.size())) {
+        if (ready.empty() || (next_start < threads.size() && drawn(2))) return start_next();
+        const unsigned int at = drawn((unsigned int)ready.size());
+        Thread* thread = ready[at];
+        ready.erase(ready.begin() + at);
+        return thread->stack;
+    }
     if (!ready.empty()) {
         Thread* thread = ready.front();
         ready.pop_front();
@@ -260,6 +276,13 @@ void wait(const char* what, int line = 0) {
 
 void wake(Thread* thread) {
     if (thread != current) ready.push_back(thread);
+}
+
+// Who came last to a barrier goes on first; not so in an order of its own.
+void go_on() {
+    if (!order_state) return;
+    ready.push_back(current);
+    switch_to(pick());
 }
 
 // ---------------------------------------------------------------------------------------------------------- meetings
@@ -470,7 +493,14 @@ int run(const Launch& launch) {
     fault_code = 0;
     Guard guard;
     in_kernel = 1;
-    if (sigsetjmp(escape, 0) == 0) {
+    static const char* seed = getenv("EMULATED_ORDER");
+    order_state = seed && *seed ? 0x9e3779b97f4a7c15ull * (unsigned long long)atoll(seed) : 0;
+    const unsigned long long blocks_x = launch.grid.x / launch.cluster.x, blocks_y = launch.grid.y / launch.cluster.y;
+    if (order_state && sigsetjmp(escape, 0) == 0) {  // blocks from the last to the first
+        for (unsigned long long n = blocks_x * blocks_y * (launch.grid.z / launch.cluster.z); n-- > 0;)
+            run_cluster({(unsigned int)(n % blocks_x) * launch.cluster.x, (unsigned int)(n / blocks_x % blocks_y) * launch.cluster.y,
+                         (unsigned int)(n / (blocks_x * blocks_y)) * launch.cluster.z});
+    } else if (!order_state && sigsetjmp(escape, 0) == 0) {
         for (unsigned int z = 0; z < launch.grid.z; z += launch.cluster.z)
             for (unsigned int y = 0; y < launch.grid.y; y += launch.cluster.y)
                 for (unsigned int x = 0; x < launch.grid.x; x += launch.cluster.x) run_cluster({x, y, z});
@@ -506,8 +536,12 @@ void emulated_barrier(unsigned int id, int wanted, int line) {
     barrier.line = line;
     barrier.here++;
     barrier.threads.push_back(current);
-    if (full(block, barrier)) release(block, barrier);
-    else wait("a barrier of the block", line);
+    if (full(block, barrier)) {
+        release(block, barrier);
+        go_on();
+    } else {
+        wait("a barrier of the block", line);
+    }
 }
 
 void emulated_barrier_arrive(unsigned int id, int wanted) {
@@ -566,7 +600,8 @@ void emulated_warp(unsigned int mask, Collective act, void* mine, const void* sh
     meeting->mine[lane] = mine;
     meeting->threads[lane] = current;
     meeting->here |= 1u << lane;
-    if (!complete(warp, *meeting)) wait(what);
+    if (complete(warp, *meeting)) go_on();
+    else wait(what);
 }
 
 void emulated_warpgroup(Collective act, void* mine, const void* shared, const char* what) {
