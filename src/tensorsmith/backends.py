@@ -49,6 +49,9 @@ class _Matmul(ModuleType):
     """Matrix products on CUDA.
 
     allow_tf32: whether those of float32 may round their operands to TF32; `ts.set_float32_matmul_precision` is the same switch.
+    tune: whether a product of a new shape is measured with several kernels and tiles, of which the fastest is taken from then
+        on, in later processes too (it is remembered in the cache folder). Off, a table chooses, so that results are the same
+        bits on every card of a kind.
     """
 
     @property
@@ -60,9 +63,18 @@ class _Matmul(ModuleType):
     def allow_tf32(self, value: bool) -> None:
         _precision.set_float32_matmul_precision("high" if value else "highest")
 
+    @property
+    def tune(self) -> bool:
+        """Whether the fastest kernel is found by measuring: False at first."""
+        return _precision.products_are_tuned()
+
+    @tune.setter
+    def tune(self, value: bool) -> None:
+        _precision.set_products_tuned(value)
+
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "allow_tf32" and not name.startswith("__"):
-            raise AttributeError(f"backends.cuda.matmul has no setting {name!r}; it has allow_tf32")
+        if name not in ("allow_tf32", "tune") and not name.startswith("__"):
+            raise AttributeError(f"backends.cuda.matmul has no setting {name!r}; it has allow_tf32 and tune")
         super().__setattr__(name, value)
 
 

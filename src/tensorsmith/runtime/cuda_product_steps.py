@@ -14,17 +14,22 @@ from tensorsmith.kernels.spec_gemm import GemmSpec, Strides
 from tensorsmith.passes.epilogues import results_place
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
-from tensorsmith.runtime.cuda_requests import lowered_request
+from tensorsmith.runtime.cuda_requests import lowered_request, planned_index
 from tensorsmith.runtime.requests import NoError, Request
 from tensorsmith.targets.cuda.gemm import lower_gemm
 from tensorsmith.targets.cuda.kernel import DeviceProperties
-from tensorsmith.targets.cuda.precision import products_allow_tf32
+from tensorsmith.targets.cuda.precision import products_allow_tf32, products_are_tuned
 
 
 def matmul_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:
     """The step of a product with what it computes of its results."""
     spec, words = matmul_spec(fusion, group)
-    return [lowered_request(lower_gemm(spec, properties), words, NoError("matmul"))]
+    choice = None
+    if products_are_tuned():
+        from tensorsmith.runtime.cuda_tuning import tuned_choice
+
+        choice = tuned_choice(spec, properties, planned_index())
+    return [lowered_request(lower_gemm(spec, properties, choice), words, NoError("matmul"))]
 
 
 def matmul_spec(fusion: Fusion, group: Group) -> tuple[GemmSpec, list[tuple[Node | None, int]]]:

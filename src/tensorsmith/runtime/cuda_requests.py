@@ -41,6 +41,11 @@ def planning_on(index: int) -> Iterator[None]:
         _planning.index = before
 
 
+def planned_index() -> int:
+    """The device that requests are made for now."""
+    return _planning.index
+
+
 def lowered_request(
     lowered: Lowered, words: Sequence[tuple[Node | None, int]], error: Found | None = None, kernel: Any = None
 ) -> Request:

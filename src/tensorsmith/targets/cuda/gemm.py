@@ -29,7 +29,7 @@ from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, Launch, 
 def lower_gemm(spec: GemmSpec, properties: DeviceProperties, choice: Choice | None = None) -> Lowered:
     """The launches of a batch of products; words: A, B, C, then the operands beside the results.
 
-    choice: the kernel and its tile, instead of what `choose` says
+    choice: the kernel and its tile for the operands as they lie, instead of what `choose` says
     Errors: NotImplementedError for a dtype without products (bool, complex).
     """
     words = 3 + len(spec.beside)

@@ -98,6 +98,22 @@ def is_worth_copying(spec: GemmSpec, properties: DeviceProperties) -> bool:
     return min(spec.M, spec.N, spec.K) >= LEAST_COPIED and spec.flops >= LEAST_FLOPS_COPIED
 
 
+def candidates(spec: GemmSpec, properties: DeviceProperties, most: int = 12) -> list[Choice]:
+    """What may be fastest, the likely first: tiles and parts of K by their modelled time, and other orders of large tiles."""
+    rows = _rows(spec, properties)
+    timed: dict[Choice, float] = {}
+    for row in rows:
+        clusters = isinstance(row.tile, Tile) and properties.capability >= (9, 0)
+        for splits in _splits(spec, row.step, clusters) if _tiles(spec, row) <= properties.multiprocessors else (1,):
+            for in_cluster in (True, False) if clusters and 1 < splits <= MOST_PARTS else (False,):
+                choice, cycles = _timed(spec, properties, row, splits, in_cluster)
+                timed[choice] = cycles
+                if isinstance(row.tile, WgmmaTile) and splits == 1 and _tiles(spec, row) > properties.multiprocessors:
+                    timed[Choice(replace(row.tile, group=16))] = cycles * 1.01
+    found = sorted(timed, key=lambda choice: timed[choice])[:most]
+    return found or [Choice(None)]
+
+
 def _rows(spec: GemmSpec, properties: DeviceProperties) -> tuple[Row, ...]:
     """The tiles of the fastest kernel that takes a product."""
     if properties.architecture == "sm_90a" and gemm_wgmma.fits(spec):

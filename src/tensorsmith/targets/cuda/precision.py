@@ -1,7 +1,9 @@
-"""How exactly float32 products and convolutions are computed on CUDA: settings of the process, under PyTorch's names.
+"""How products and convolutions are computed on CUDA: settings of the process, the ones about TF32 under PyTorch's names.
 
 Tensor cores multiply float32 after rounding both factors to TF32, 10 bits of mantissa; sums stay in float32. Products do that
 only where they are told to, convolutions unless they are told not to, as PyTorch's.
+
+Products take the kernel and the tile that a table says, or, tuned, the fastest of several that are measured on the device.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from collections.abc import Callable
 _PRECISIONS = ("highest", "high", "medium")
 _products = "highest"
 _convolutions = True
+_tuned = False
 
 when_changes: list[Callable[[], object]] = []  # whoever keeps plans forgets them
 
 
-def mode() -> tuple[str, bool]:
-    """Both settings: part of what a kept plan depends on."""
-    return _products, _convolutions
+def mode() -> tuple[str, bool, bool]:
+    """All settings: part of what a kept plan depends on."""
+    return _products, _convolutions, _tuned
 
 
 def float32_matmul_precision() -> str:
@@ -48,6 +51,18 @@ def set_convolutions_allow_tf32(allowed: bool) -> None:
     """Choose it, for what is planned from then on."""
     global _convolutions
     changes, _convolutions = bool(allowed) != _convolutions, bool(allowed)
+    _announce(changes)
+
+
+def products_are_tuned() -> bool:
+    """Whether products take the fastest kernel that was measured."""
+    return _tuned
+
+
+def set_products_tuned(tuned: bool) -> None:
+    """Choose it, for what is planned from then on."""
+    global _tuned
+    changes, _tuned = bool(tuned) != _tuned, bool(tuned)
     _announce(changes)
 
 
