@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     device = config.getoption("--device")
-    os.environ["TENSORSMITH_TEST_DEVICE"] = device.removesuffix("-emulated")
+    os.environ["TENSORSMITH_TEST_DEVICE"] = device
     if device == "cuda-emulated":
         import emulator
 
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def where_tensors_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With `--device`, new tensors are on the device, those from NumPy too, and `.numpy()` brings values back."""
-    device = os.environ["TENSORSMITH_TEST_DEVICE"]
+    device = os.environ["TENSORSMITH_TEST_DEVICE"].removesuffix("-emulated")
     if device == "cpu" or request.path.name == "test_operators.py":  # that one places its operands itself
         yield
         return

@@ -27,7 +27,9 @@ FRONT = 512  # bytes of canary before a buffer
 
 
 def emulated_properties() -> DeviceProperties:
-    """What the emulated device says of itself."""
+    """What the emulated device says of itself; the H200's properties where a card is tested."""
+    if os.environ.get("TENSORSMITH_TEST_DEVICE") == "cuda":
+        return DeviceProperties()
     architecture = os.environ.get("EMULATED_ARCHITECTURE", "sm_80")
     digits = int(architecture.removeprefix("sm_").rstrip("af"))
     optin = 227 if digits >= 90 else (163 if digits == 80 else 99) if digits >= 80 else 64

@@ -22,7 +22,7 @@ from tensorsmith.ops.creation import array_of
 from tensorsmith.scalar.table import TABLE as SCALARS, Typing
 from tensorsmith.targets.reference import interpret
 
-DEVICE = os.environ.get("TENSORSMITH_TEST_DEVICE", "cpu")  # of the operands (conftest.py)
+DEVICE = os.environ.get("TENSORSMITH_TEST_DEVICE", "cpu").removesuffix("-emulated")  # of the operands (conftest.py)
 BASIC = "contiguous"
 PLACEMENTS = (BASIC, "transposed", "expanded", "sliced", "offset")
 
