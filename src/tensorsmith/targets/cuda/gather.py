@@ -1,6 +1,7 @@
-"""Gather and scatter kernels (`kernels/spec_index.py`): a thread moves one element, or a vector of a row.
+"""Gather and scatter kernels (`kernels/spec_index.py`): a thread moves one element, or some vectors of a row.
 
-    rows       no index varies along the innermost axis and both sides are consecutive there: a thread moves a vector
+    rows       no index varies along the innermost axis and both sides are consecutive there: a thread moves up to four
+               vectors, all of which are read before the first is written
     elements   anything else: a thread moves one element
 
 Of a gather, and of a scatter whose points all have places of their own, that is all. Where several points of a scatter may
@@ -39,13 +40,15 @@ class IndexStructure:
     """What the text of an index kernel depends on.
 
     what: gather, scatter, add (every point alone at its place), atomic (integer sums), mark (the last point of every place
-    is found), last (only that point is written); lanes: elements that a thread moves; wide: points are counted in 64 bits
+    is found), last (only that point is written); lanes, vectors: that a thread moves at once; wide: points are counted in
+    64 bits
     """
 
     what: str
     dtype: DType
     indices: tuple[tuple[DType, bool], ...]  # dtype and wrap of each index
     lanes: int = 1
+    vectors: int = 1
     wide: bool = False
 
     @property
@@ -136,21 +139,22 @@ def _launch(spec: IndexSpec, places: Meetings, what: str, wide: bool, properties
     columns = [spec.table.strides, *(i.operand.strides for i in spec.indices), spec.other.strides, *numbered]
     first = len(spec.indices) + 1
     extents, strides = arrange(spec.domain, columns, [first, 0], places.plain if what == "mark" else ())
-    size, inner, lanes = spec.dtype.itemsize, 1, 1
+    size, inner, lanes, vectors = spec.dtype.itemsize, 1, 1, 1
     indexed = any(operand[-1] for operand in strides[1:first]) or any(operand[-1] for operand in strides[first + 1 :])
     if not indexed and strides[0][-1] == 1 and strides[first][-1] == 1 and what not in ("mark", "atomic"):
         inner = extents[-1]
         steps = [index.step for index in spec.indices]
         lanes = _lanes([inner, *strides[0][:-1], *strides[first][:-1], *steps], size)
+        vectors = next(count for count in (4, 2, 1) if inner // lanes % count == 0)
         extents, strides = extents[:-1], tuple(operand[:-1] for operand in strides)
     indices = tuple((index.operand.dtype, index.wrap) for index in spec.indices)
-    structure = IndexStructure(what, spec.dtype, indices, lanes, wide)
+    structure = IndexStructure(what, spec.dtype, indices, lanes, vectors, wide)
     words = [*walk_words(spec.name, extents, strides), inner]
     words += [*(index.size for index in spec.indices), *(index.step for index in spec.indices)]
     words += [places.varied_points] if structure.meets else []
     count = len(spec.indices) + 2
     arguments: list[Argument] = [*(Word(k) for k in range(count)), *([Word(count)] if structure.meets else [])]
-    grid = blocks_for(math.prod(extents) * inner // lanes, properties.multiprocessors)
+    grid = blocks_for(math.prod(extents) * inner // (lanes * vectors), properties.multiprocessors)
     arguments += [ErrorWord(), Constant(tuple(words))]
     return Launch(_text(structure), f"kernel_index_{what}", (grid, 1, 1), (THREADS, 1, 1), tuple(arguments))
 
@@ -190,19 +194,24 @@ def _text(structure: IndexStructure) -> str:
     operands = count + (5 if structure.meets else 3)
     adds = what in ("add", "atomic")
     element = memory_type(structure.dtype) if adds else _UNSIGNED[structure.dtype.itemsize]
-    if what == "gather":
-        act = "to.values[i] = from.values[i]"
-        ends = "Moved& to = *(Moved*)(other + here); const Moved from = *(const Moved*)(table + place);"
-    else:
-        act = "to.values[i] = from.values[i]" if not adds else f"to.values[i] = {_sum(structure.dtype)}"
-        ends = "Moved& to = *(Moved*)(table + place); const Moved from = *(const Moved*)(other + here);"
+    source, target = ("table + place", "other + here") if what == "gather" else ("other + here", "table + place")
+    moves = [
+        f"Moved from[{structure.vectors}];",
+        *_each_vector(structure, f"from[v] = *(const Moved*)({source} + v * apart);"),
+    ]
+    if adds:
+        sums = f"for (int i = 0; i < lanes; i++) from[v].values[i] = {_sum(structure.dtype)};"
+        moves.append(f"Moved to[{structure.vectors}];")
+        moves += _each_vector(structure, f"to[v] = *(const Moved*)({target} + v * apart);")
+        moves += _each_vector(structure, sums)
+    moves += _each_vector(structure, f"*(Moved*)({target} + v * apart) = from[v];")
     number = "unsigned long long" if structure.wide else "unsigned int"
     if what == "mark":
         body = f"atomicMax(&last[slot * sizes.own + o[{count + 4}]], ({number})(o[{count + 3}] + 1));"
     elif what == "atomic":
         body = _atomic(structure.dtype)
     else:
-        body = f"{ends}\n        #pragma unroll\n        for (int i = 0; i < lanes; i++) {act};"
+        body = "\n        ".join(moves)
     if what == "last":
         test = f"last[slot * sizes.own + o[{count + 4}]] != ({number})(o[{count + 3}] + 1)"
         body = f"if ({test}) continue;\n        {body}"
@@ -221,7 +230,8 @@ template <typename T, int count> struct __align__(count * sizeof(T)) Vector {{ T
 template <int lanes>
 __device__ __forceinline__ void points({", ".join(arguments)}, long long* error, const Sizes& sizes) {{
     typedef Vector<{element}, lanes> Moved;
-    const long long of_row = sizes.inner / lanes, count = sizes.walk.points * of_row;
+    const long long of_row = sizes.inner / (lanes * {structure.vectors}), count = sizes.walk.points * of_row;
+    const long long apart = of_row * lanes;  // from one vector of a thread to the next
     const long long stride = gridDim.x * (long long){THREADS};
     for (long long point = blockIdx.x * (long long){THREADS} + threadIdx.x; point < count; point += stride) {{
         const long long row = quotient_of(point, of_row), j = (point - row * of_row) * lanes;
@@ -246,10 +256,14 @@ extern "C" __global__ void __launch_bounds__({THREADS}) kernel_index_{what}(
     return "\n\n".join(part for part in (with_dependencies(kernel), WALK, kernel) if part)
 
 
+def _each_vector(structure: IndexStructure, statement: str) -> list[str]:
+    return ["#pragma unroll", f"for (int v = 0; v < {structure.vectors}; v++) {statement}"]
+
+
 def _sum(dtype: DType) -> str:
     """What stands at the place, and what is added, as one value."""
     compute = dtypes.float32 if dtype.is_half else dtype
-    parts = [f"({name}.values[i] != 0)" if dtype.kind == "b" else f"{name}.values[i]" for name in ("to", "from")]
+    parts = [f"({name}[v].values[i] != 0)" if dtype.kind == "b" else f"{name}[v].values[i]" for name in ("to", "from")]
     total = apply_expression(Fn.ADD, compute, [cast_expression(dtype, compute, part) for part in parts])
     return cast_expression(compute, dtype, f"({total})")
 

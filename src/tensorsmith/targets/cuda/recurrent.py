@@ -24,7 +24,7 @@ from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties, Launch, Lowered, Word
 from tensorsmith.targets.cuda.scalars import apply_expression, c_type
 
-_ROWS = {"lstm": 8, "gru": 8, "rnn_tanh": 32, "rnn_relu": 32}  # elements of a warp: times the gates they fill its lanes
+_ROWS = 8  # elements of the batch that a warp takes
 _WARPS = 8
 _THREADS = 32 * _WARPS
 _BACK_ROWS = 8  # elements of a block of dh
@@ -90,7 +90,7 @@ def lower_recurrent(
     if not spec.backward:
         text = _forward_text(spec.dtype, spec.mode, spec.keep, spec.bias)
         for step in order:
-            grid = (-(-hidden // _WARPS), -(-step.rows // _ROWS[spec.mode]))
+            grid = (-(-hidden // _WARPS), -(-step.rows // _ROWS))
             launch(text, f"kernel_{spec.mode}", grid, step)
     else:
         cell_text = _cell_text(spec.dtype, spec.mode, spec.grad_kept)
@@ -151,7 +151,8 @@ def _assembled(sizes: str, kernel: str) -> str:
 @functools.cache
 def _forward_text(dtype: DType, mode: str, keep: bool, bias: bool) -> str:
     sizes, parameters = _head(dtype, mode, False, bias)
-    kind, gates, rows = c_type(dtype), GATES[mode], _ROWS[mode]
+    kind, gates, rows = c_type(dtype), GATES[mode], _ROWS
+    sums_count = 1 << (gates * rows - 1).bit_length()
 
     def a(gate: int) -> str:
         return f"gates[number * sizes.gates_row + {gate} * H + unit]"
@@ -202,7 +203,7 @@ def _forward_text(dtype: DType, mode: str, keep: bool, bias: bool) -> str:
     const {kind}* from[{rows}];
     #pragma unroll
     for (int r = 0; r < {rows}; r++) from[r] = before(first + r < sizes.rows ? first + r : first);
-    {kind} sum[32] = {{}};  // of gate g and row r at g * {rows} + r
+    {kind} sum[{sums_count}] = {{}};  // of gate g and row r at g * {rows} + r
     for (long long k = lane; k < H; k += 32) {{
         {kind} weight[{gates}];
         #pragma unroll
@@ -215,14 +216,7 @@ def _forward_text(dtype: DType, mode: str, keep: bool, bias: bool) -> str:
         }}
     }}
     // Lane l gets the sum over all lanes of sum[l]: in every round a lane gives away half of what it has.
-    #pragma unroll
-    for (int width = 16; width > 0; width /= 2) {{
-        #pragma unroll
-        for (int i = 0; i < width; i++) {{
-            const {kind} given = lane & width ? sum[i] : sum[i + width], own = lane & width ? sum[i + width] : sum[i];
-            sum[i] = own + __shfl_xor_sync(0xffffffffu, given, width);
-        }}
-    }}
+    {_rounds(kind, sums_count)}
     {sums}
     const long long row = first + lane, number = sizes.at + row;
     if (lane >= {rows} || row >= sizes.rows) return;
@@ -232,6 +226,25 @@ def _forward_text(dtype: DType, mode: str, keep: bool, bias: bool) -> str:
 }}
 """
     return _assembled(sizes, kernel)
+
+
+def _rounds(kind: str, count: int) -> str:
+    """The sums over all lanes of `count` values, a power of two: lane l has number l % count in sum[0]."""
+    lines, width = [], count // 2
+    while width:
+        lines += [
+            "#pragma unroll",
+            f"for (int i = 0; i < {width}; i++) {{",
+            f"    const {kind} given = lane & {width} ? sum[i] : sum[i + {width}];",
+            f"    const {kind} own = lane & {width} ? sum[i + {width}] : sum[i];",
+            f"    sum[i] = own + __shfl_xor_sync(0xffffffffu, given, {width});",
+            "}",
+        ]
+        width //= 2
+    while count < 32:
+        lines.append(f"sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], {count});")
+        count *= 2
+    return "\n    ".join(lines)
 
 
 @functools.cache
