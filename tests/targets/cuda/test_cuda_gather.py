@@ -55,13 +55,15 @@ def test_points_that_meet_have_an_order():
     found = [launch.name for launch in lower_index(embedding("scatter", 700, 24, 50)).launches]
     assert found == ["kernel_zeros", "kernel_index_mark", "kernel_index_last"]
     found = [launch.name for launch in lower_index(embedding("scatter_add", 700, 24, 50)).launches]
+    assert found == [f"kernel_scatter_add_{name}" for name in ("sort", "stretches", "runs")]
+    found = [launch.name for launch in lower_index(embedding("scatter_add", 7000, 24, 50)).launches]
     assert found[0] == "kernel_scatter_add_keys" and found[-2:] == ["kernel_scatter_add_stretches", "kernel_scatter_add_runs"]
 
 
 def test_another_shape_is_no_other_text():
     texts = {launch.source for rows in (3, 70, 7000) for launch in lower_index(embedding("gather", rows, 24, 5)).launches}
     assert len(texts) == 1
-    few, many = (lower_index(embedding("scatter_add", rows, 24, 50)) for rows in (700, 70000))
+    few, many = (lower_index(embedding("scatter_add", rows, 24, 50)) for rows in (7000, 70000))
     assert {launch.source for launch in few.launches} == {launch.source for launch in many.launches}
 
 
@@ -123,7 +125,7 @@ def test_against_loops(emulated, mode, dtype, wrong):
     everywhere = IndexOperand(Operand(dtypes.int64, (0,)), 1, 3)
     for spec in (
         embedding(mode, 5, 8, 9, dtype), embedding(mode, 100, 24, 9, dtype, dtypes.int32, True),
-        embedding(mode, 700, 5, 5, dtype),
+        embedding(mode, 700, 5, 5, dtype), embedding(mode, 4200, 2, 300, dtype),
         along(mode, 6, 50, 40, dtype), along(mode, 50, 3, 40, dtype), pick(mode, 40, 9, dtype),
         IndexSpec(mode, (3, 45, 6), Operand(dtype, (42, 0, 1)), (middle,), Operand(dtype, (270, 6, 1))),
         IndexSpec(mode, (40,), Operand(dtype, (0,)), (everywhere,), Operand(dtype, (1,))),

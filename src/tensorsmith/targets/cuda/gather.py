@@ -144,7 +144,7 @@ def _launch(spec: IndexSpec, places: Meetings, what: str, wide: bool, properties
     if not indexed and strides[0][-1] == 1 and strides[first][-1] == 1 and what not in ("mark", "atomic"):
         inner = extents[-1]
         steps = [index.step for index in spec.indices]
-        lanes = _lanes([inner, *strides[0][:-1], *strides[first][:-1], *steps], size)
+        lanes = lanes_of([inner, *strides[0][:-1], *strides[first][:-1], *steps], size)
         vectors = next(count for count in (4, 2, 1) if inner // lanes % count == 0)
         extents, strides = extents[:-1], tuple(operand[:-1] for operand in strides)
     indices = tuple((index.operand.dtype, index.wrap) for index in spec.indices)
@@ -159,7 +159,7 @@ def _launch(spec: IndexSpec, places: Meetings, what: str, wide: bool, properties
     return Launch(_text(structure), f"kernel_index_{what}", (grid, 1, 1), (THREADS, 1, 1), tuple(arguments))
 
 
-def _lanes(multiples: list[int], size: int) -> int:
+def lanes_of(multiples: list[int], size: int) -> int:
     """How many elements are moved at once, so that rows that begin at whole vectors stay there."""
     lanes = max(1, _WIDEST // size)
     while lanes > 1 and any(number % lanes for number in multiples):

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 from tensorsmith.core import dtypes
-from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.canonical import arrange
 from tensorsmith.kernels.errors import FIRST_POINT
 from tensorsmith.kernels.spec_index import IndexSpec
@@ -25,23 +23,14 @@ from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.gather import Meetings, memory_type, place_text
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
+from tensorsmith.targets.cuda.order_keys import words_text
+from tensorsmith.targets.cuda.ordered_sums import OrderedStructure, compute_dtype, ordered_sums, stretch_of
 from tensorsmith.targets.cuda.radix_sort import key_type, sort_launches, sort_scratch, sort_words
-from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression
+from tensorsmith.targets.cuda.scalars import c_type, cast_expression
 from tensorsmith.targets.cuda.walk import THREADS, WALK, blocks_for, walk_words
 
 _FEW = 32  # points that may meet, up to which one thread adds them
-_STRETCH = 32  # sorted points that a thread adds
-
-
-@dataclass(frozen=True)
-class _Structure:
-    """What the texts depend on."""
-
-    dtype: DType
-    indices: tuple[tuple[DType, bool], ...]
-    key_bytes: int = 4
-    join: Fn = Fn.ADD
-    include_self: bool = True  # whether what stood at a place is joined too
+_MOST_IN_BLOCK = 4096  # points that one block sorts
 
 
 def lower_scatter_add(spec: IndexSpec, places: Meetings, properties: DeviceProperties) -> Lowered:
@@ -49,12 +38,12 @@ def lower_scatter_add(spec: IndexSpec, places: Meetings, properties: DevicePrope
     words = len(spec.indices) + 2
     meeting = math.prod(spec.domain[axis] for axis in places.walked)
     indices = tuple((index.operand.dtype, index.wrap) for index in spec.indices)
-    moved = math.prod(spec.domain) * spec.dtype.itemsize * 3 + places.points * 8
     if meeting <= _FEW:
-        launch = _owned(spec, places, _Structure(spec.dtype, indices), properties)
+        moved = math.prod(spec.domain) * spec.dtype.itemsize * 3 + places.points * 8
+        launch = _owned(spec, places, OrderedStructure(spec.dtype, indices), properties)
         return Lowered(spec.name, (launch,), words, (), moved, math.prod(spec.domain))
-    structure = _Structure(spec.dtype, indices, _key_bytes(places))
-    return _sorted(spec, places, structure, moved, properties)
+    structure = OrderedStructure(spec.dtype, indices, _key_bytes(places))
+    return _sorted(spec, places, structure, properties)
 
 
 def lower_scatter_reduce(spec: IndexSpec, kind: str, include_self: bool, properties: DeviceProperties | None = None) -> Lowered:
@@ -64,9 +53,8 @@ def lower_scatter_reduce(spec: IndexSpec, kind: str, include_self: bool, propert
     """
     properties, places = properties or DeviceProperties(), Meetings(spec)
     indices = tuple((index.operand.dtype, index.wrap) for index in spec.indices)
-    structure = _Structure(spec.dtype, indices, _key_bytes(places), _JOINS[kind], include_self)
-    moved = math.prod(spec.domain) * spec.dtype.itemsize * 3 + places.points * 8
-    return _sorted(spec, places, structure, moved, properties)
+    structure = OrderedStructure(spec.dtype, indices, _key_bytes(places), _JOINS[kind], include_self)
+    return _sorted(spec, places, structure, properties)
 
 
 _JOINS = {"prod": Fn.MUL, "amax": Fn.MAXIMUM, "amin": Fn.MINIMUM}
@@ -76,27 +64,28 @@ def _key_bytes(places: Meetings) -> int:
     return 4 if places.slots < 0xFFFFFFFF else 8
 
 
-def _sorted(spec: IndexSpec, places: Meetings, structure: _Structure, moved: int, properties: DeviceProperties) -> Lowered:
+def _sorted(
+    spec: IndexSpec, places: Meetings, structure: OrderedStructure, moved: int, properties: DeviceProperties
+) -> Lowered:
     words, key_bytes = len(spec.indices) + 2, structure.key_bytes
     columns = math.prod(spec.domain[axis] for axis in places.plain)
-    stretches = -(-places.points // _STRETCH)
-    size = _compute(spec.dtype).itemsize
-    scratch = (*sort_scratch(1, places.points, key_bytes), 2 * stretches * columns * size)
-    sort = sort_words(words)
-    launches = [_keys(spec, places, structure, sort.keys[0], properties)]
-    sorting, side = sort_launches(1, places.points, key_bytes, places.slots.bit_length(), sort, properties)
-    launches += sorting
-    last = words + len(scratch) - 1
+    partial = 2 * -(-places.points // stretch_of(places, spec)) * columns * compute_dtype(spec.dtype).itemsize
+    if places.points <= _MOST_IN_BLOCK and key_bytes == 4:
+        scratch: tuple[int, ...] = (places.points * 4, places.points * 4, partial)
+        launches = [_sort_in_block(spec, places, structure, words, words + 1)]
+        found = (words, words + 1)
+    else:
+        scratch = (*sort_scratch(1, places.points, key_bytes), partial)
+        sort = sort_words(words)
+        sorting, side = sort_launches(1, places.points, key_bytes, places.slots.bit_length(), sort, properties)
+        launches = [_keys(spec, places, structure, sort.keys[0], properties), *sorting]
+        found = (sort.keys[side], sort.positions[side])
     for second in (False, True):
-        launches.append(_sums(spec, places, structure, second, (sort.keys[side], sort.positions[side], last), properties))
+        launches.append(ordered_sums(spec, places, structure, second, (*found, words + len(scratch) - 1), properties))
     return Lowered(spec.name, tuple(launches), words, scratch, moved, math.prod(spec.domain))
 
 
-def _compute(dtype: DType) -> DType:
-    return dtypes.float32 if dtype.is_half else dtype
-
-
-def _owned(spec: IndexSpec, places: Meetings, structure: _Structure, properties: DeviceProperties) -> Launch:
+def _owned(spec: IndexSpec, places: Meetings, structure: OrderedStructure, properties: DeviceProperties) -> Launch:
     """A thread adds all points that may meet at its places."""
     columns = [
         spec.table.strides, *(i.operand.strides for i in spec.indices), spec.other.strides, places.numbers(places.indexed)
@@ -113,9 +102,9 @@ def _owned(spec: IndexSpec, places: Meetings, structure: _Structure, properties:
 
 
 @functools.cache
-def _owned_text(structure: _Structure) -> str:
+def _owned_text(structure: OrderedStructure) -> str:
     count, dtype = len(structure.indices), structure.dtype
-    operands, element, compute = count + 3, memory_type(dtype), _compute(dtype)
+    operands, element, compute = count + 3, memory_type(dtype), compute_dtype(dtype)
     indices = ", ".join(f"const {c_type(d)}* index{k}" for k, (d, _) in enumerate(structure.indices))
     kernel = f"""struct Sizes {{ Walk<{operands}> own, walked; long long counts[{count}], steps[{count}]; }};
 
@@ -143,24 +132,28 @@ extern "C" __global__ void __launch_bounds__({THREADS}) kernel_scatter_add_owned
     return "\n\n".join(part for part in (with_dependencies(kernel), WALK, kernel) if part)
 
 
-def _keys(spec: IndexSpec, places: Meetings, structure: _Structure, keys: int, properties: DeviceProperties) -> Launch:
+def _keys(spec: IndexSpec, places: Meetings, structure: OrderedStructure, keys: int, properties: DeviceProperties) -> Launch:
     """The slot of every point; what is out of range comes behind all slots."""
     count = len(spec.indices)
+    words = [*(Word(1 + k) for k in range(count)), Word(keys)]
+    arguments: tuple[Argument, ...] = (*words, ErrorWord(), Constant(_points_words(spec, places)))
+    grid = (blocks_for(places.points, properties.multiprocessors), 1, 1)
+    return Launch(_keys_text(structure), "kernel_scatter_add_keys", grid, (THREADS, 1, 1), arguments)
+
+
+def _points_words(spec: IndexSpec, places: Meetings) -> tuple[int, ...]:
+    """What says the slots of the points: their walk (no table, the indices, own coordinates, positions) and the indices."""
     axes = sorted([*places.walked, *places.varied])
     columns = [(0,) * len(spec.domain), *(i.operand.strides for i in spec.indices), places.numbers(places.varied),
                places.numbers(places.indexed)]  # fmt: skip
     strides = [[operand[axis] for axis in axes] for operand in columns]
     constants = walk_words(spec.name, [spec.domain[axis] for axis in axes], strides)
     constants += [*(index.size for index in spec.indices), *(index.step for index in spec.indices)]
-    constants += [places.varied_points, places.slots]
-    words = [*(Word(1 + k) for k in range(count)), Word(keys)]
-    arguments: tuple[Argument, ...] = (*words, ErrorWord(), Constant(tuple(constants)))
-    grid = (blocks_for(places.points, properties.multiprocessors), 1, 1)
-    return Launch(_keys_text(structure), "kernel_scatter_add_keys", grid, (THREADS, 1, 1), arguments)
+    return (*constants, places.varied_points, places.slots)
 
 
 @functools.cache
-def _keys_text(structure: _Structure) -> str:
+def _keys_text(structure: OrderedStructure) -> str:
     count, key = len(structure.indices), key_type(structure.key_bytes)
     operands = count + 3
     indices = ", ".join(f"const {c_type(d)}* index{k}" for k, (d, _) in enumerate(structure.indices))
@@ -181,115 +174,49 @@ extern "C" __global__ void __launch_bounds__({THREADS}) kernel_scatter_add_keys(
     return f"{WALK}\n\n{kernel}"
 
 
-def _sums(
-    spec: IndexSpec, places: Meetings, structure: _Structure, second: bool, buffers: tuple[int, int, int],
-    properties: DeviceProperties,
-) -> Launch:  # fmt: skip
-    """Sums of stretches of the sorted points, or (`second`) of the runs that reach over their ends."""
-    count = len(spec.indices)
-    axes = sorted([*places.walked, *places.varied])
-    extents = [spec.domain[axis] for axis in places.plain]
-    plain = [[operand.strides[axis] for axis in places.plain] for operand in (spec.table, spec.other)]
-    constants = walk_words(spec.name, extents, plain)  # columns of the rows
-    constants += walk_words(
-        spec.name, [spec.domain[axis] for axis in axes], [[spec.other.strides[axis] for axis in axes]]
+def _sort_in_block(spec: IndexSpec, places: Meetings, structure: OrderedStructure, keys: int, positions: int) -> Launch:
+    """Slots and positions of few points, sorted by one block."""
+    padded = max(64, 1 << (places.points - 1).bit_length())
+    walk, count = _points_words(spec, places), len(spec.indices)
+    arguments: tuple[Argument, ...] = (
+        *(Word(1 + k) for k in range(count)), Word(keys), Word(positions), ErrorWord(), Constant((*walk, padded)),
     )  # fmt: skip
-    constants += walk_words(
-        spec.name, [spec.domain[axis] for axis in places.varied], [[spec.table.strides[axis] for axis in places.varied]]
-    )
-    stretches = -(-places.points // _STRETCH)
-    constants += [*(index.size for index in spec.indices), *(index.step for index in spec.indices)]
-    constants += [places.points, places.varied_points, places.slots, stretches]
-    arguments: tuple[Argument, ...] = (*(Word(k) for k in (0, count + 1, *buffers)), Constant(tuple(constants)))
-    threads = stretches * math.prod(extents)
-    name = "kernel_scatter_add_" + ("runs" if second else "stretches")
-    text = _sums_text(structure, second)
-    return Launch(text, name, (blocks_for(threads, properties.multiprocessors), 1, 1), (THREADS, 1, 1), arguments)
+    threads = min(1024, padded // 2)
+    shared = padded * 8
+    return Launch(_block_text(structure), "kernel_scatter_add_sort", (1, 1, 1), (threads, 1, 1), arguments, shared)
 
 
 @functools.cache
-def _sums_text(structure: _Structure, second: bool) -> str:
-    count, key, dtype = len(structure.indices), key_type(structure.key_bytes), structure.dtype
-    element, compute = memory_type(dtype), _compute(dtype)
-    value = c_type(compute)
+def _block_text(structure: OrderedStructure) -> str:
+    count = len(structure.indices)
+    operands = count + 3
+    indices = ", ".join(f"const {c_type(d)}* index{k}" for k, (d, _) in enumerate(structure.indices))
+    return f"""{WALK}
 
-    def read(place: str) -> str:
-        return f"({place} != 0)" if dtype.kind == "b" else cast_expression(dtype, compute, place)
+typedef unsigned int Key;
+{words_text(dtypes.int32)}
+struct Sizes {{ Walk<{operands}> walk; long long counts[{count}], steps[{count}], own, slots, padded; }};
 
-    def joined(a: str, b: str) -> str:
-        return apply_expression(structure.join, compute, [a, b])
-
-    steps = [f"    place += rest % sizes.counts[{k}] * sizes.steps[{k}];\n    rest /= sizes.counts[{k}];" for k in range(count)]
-    indices = "\n".join(reversed(steps))
-    shared = f"""struct Sizes {{
-    Walk<2> columns;  // of a row: offsets in the table and in `other`
-    Walk<1> points, own;  // those that are sorted: offsets in `other`; coordinates of their own: offsets in the table
-    long long counts[{count}], steps[{count}], sorted, varied, slots, stretches;
-}};
-
-__device__ long long place_of(const Sizes& sizes, long long slot) {{
-    long long own[1];
-    offsets_at(sizes.own, slot % sizes.varied, own);
-    long long place = own[0], rest = slot / sizes.varied;
-{indices}
-    return place;
-}}
-"""
-    with_self = f"const {value} before = {read('table[place]')}, sum = {joined('before', 'total')};"
-    added = f"""{with_self if structure.include_self else f"const {value} sum = total;"}
-            table[place] = {cast_expression(compute, dtype, "sum")};"""
-    if second:
-        # A run that began in this stretch and reaches on: its part here, then its parts at the heads of those that follow.
-        body = f"""const long long behind = (stretch + 1) * {_STRETCH};
-        if (behind >= sizes.sorted) continue;
-        const {key} run = keys[behind - 1];
-        if (run != keys[behind] || (long long)run >= sizes.slots) continue;
-        if (keys[stretch * {_STRETCH}] == run && stretch > 0 && keys[stretch * {_STRETCH} - 1] == run) continue;
-        {value} total = partial[(2 * stretch + 1) * width + column];
-        for (long long next = stretch + 1; next < sizes.stretches && keys[next * {_STRETCH}] == run; next++) {{
-            const {value} more = partial[2 * next * width + column];
-            total = {joined("total", "more")};
+extern "C" __global__ void __launch_bounds__(1024) kernel_scatter_add_sort(
+    {indices}, unsigned int* keys, unsigned int* positions, long long* error, const Sizes sizes) {{
+    extern __shared__ __align__(16) char memory[];
+    const int padded = (int)sizes.padded, points = (int)sizes.walk.points;
+    Words words(memory, padded);
+    for (int i = threadIdx.x; i < padded; i += blockDim.x) {{
+        Key key = 0xffffffffu;
+        if (i < points) {{
+            long long o[{operands}];
+            offsets_at(sizes.walk, i, o);
+            {place_text(structure.indices, True)}
+            if (!inside) *error = {FIRST_POINT} + o[{count + 2}];
+            key = (Key)(inside ? slot * sizes.own + o[{count + 1}] : sizes.slots);
         }}
-        const long long place = place_of(sizes, (long long)run) + o[0];
-        {{
-            {added}
-        }}"""
-    else:
-        body = f"""const long long first = stretch * {_STRETCH};
-        const long long end = first + {_STRETCH} < sizes.sorted ? first + {_STRETCH} : sizes.sorted;
-        bool head = first > 0 && keys[first] == keys[first - 1];  // the run began before this stretch
-        for (long long i = first; i < end;) {{
-            const {key} run = keys[i];
-            if ((long long)run >= sizes.slots) break;
-            long long point[1];
-            offsets_at(sizes.points, positions[i], point);
-            {value} total = {read("other[point[0] + o[1]]")};
-            for (i++; i < end && keys[i] == run; i++) {{
-                offsets_at(sizes.points, positions[i], point);
-                const {value} more = {read("other[point[0] + o[1]]")};
-                total = {joined("total", "more")};
-            }}
-            if (head) {{
-                partial[2 * stretch * width + column] = total;
-            }} else if (i == end && end < sizes.sorted && keys[end] == run) {{
-                partial[(2 * stretch + 1) * width + column] = total;
-            }} else {{
-                const long long place = place_of(sizes, (long long)run) + o[0];
-                {added}
-            }}
-            head = false;
-        }}"""
-    name = "kernel_scatter_add_" + ("runs" if second else "stretches")
-    kernel = f"""extern "C" __global__ void __launch_bounds__({THREADS}) {name}(
-    {element}* table, const {element}* other, const {key}* keys, const unsigned int* positions, {value}* partial,
-    const Sizes sizes) {{
-    const long long stride = gridDim.x * (long long){THREADS}, width = sizes.columns.points, count = sizes.stretches * width;
-    for (long long thread = blockIdx.x * (long long){THREADS} + threadIdx.x; thread < count; thread += stride) {{
-        const long long stretch = quotient_of(thread, width), column = thread - stretch * width;
-        long long o[2];
-        offsets_at(sizes.columns, column, o);
-        {body}
+        words.set(i, key, i);
+    }}
+    bitonic_sort(words, padded, padded);
+    for (int i = threadIdx.x; i < points; i += blockDim.x) {{
+        keys[i] = (unsigned int)(words.words[i] >> 32);
+        positions[i] = words.position(i);
     }}
 }}
 """
-    return "\n\n".join(part for part in (with_dependencies(kernel), WALK, shared + "\n" + kernel) if part)
