@@ -64,9 +64,8 @@ def _key_bytes(places: Meetings) -> int:
     return 4 if places.slots < 0xFFFFFFFF else 8
 
 
-def _sorted(
-    spec: IndexSpec, places: Meetings, structure: OrderedStructure, moved: int, properties: DeviceProperties
-) -> Lowered:
+def _sorted(spec: IndexSpec, places: Meetings, structure: OrderedStructure, properties: DeviceProperties) -> Lowered:
+    moved = math.prod(spec.domain) * spec.dtype.itemsize * 3 + places.points * 8
     words, key_bytes = len(spec.indices) + 2, structure.key_bytes
     columns = math.prod(spec.domain[axis] for axis in places.plain)
     partial = 2 * -(-places.points // stretch_of(places, spec)) * columns * compute_dtype(spec.dtype).itemsize
