@@ -2,7 +2,7 @@
 
 A block of 256 threads, 16 by 16, has TILE queries (or, for the gradients of keys and values, keys) of one batch and COLUMNS
 columns of the result; where there are more columns, blocks beside it compute the same scores for theirs. Thread (y, x) holds
-the scores of rows y, y + 16, ... and columns x, x + 16, ...
+the scores of ROWS rows from y ROWS on and as many columns from x ROWS on.
 
     forward         for tiles of keys:     s = q k^T;  p = exp(s - m), m, l running;     out = out a + p v
     backward_keys   for tiles of queries:  s = q k^T;  d = g v^T;  p, ds of both;  dv += p^T g;  dk += ds^T q
@@ -26,14 +26,25 @@ THREADS = 256
 _MOST_BLOCKS = 1 << 20  # a block takes several units beyond
 _FEW_BLOCKS = 512  # of a kernel that is hardly ever to do anything
 
-# Both read a tile of rows of two matrices into shared memory, a slice of DEPTH columns (or rows) at a time.
+# Tiles are read into shared memory a slice at a time, turned so that what a thread multiplies lies together: an access of
+# 16 bytes for ROWS numbers. Places are exchanged within a line so that neither writing nor reading meets in one bank.
 _PRODUCTS = """
+struct __align__(16) Pack {
+    Real at[ROWS];
+};
+
+__device__ __forceinline__ int place_of(int k, int row) {
+    return k * TILE + (row ^ k % 8 * ROWS);
+}
+
 // s = a b^T for TILE rows of either; rows beyond those that are left count as zeros.
 __device__ __forceinline__ void rows_by_rows(
     Real (&s)[ROWS][ROWS], const Stored* a, long long a_row, long long a_column, long long a_left,
-    const Stored* b, long long b_row, long long b_column, long long b_left, long long depth, Real* left, Real* right
+    const Stored* b, long long b_row, long long b_column, long long b_left, long long depth, Real* room
 ) {
     const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+    Real* left = room;
+    Real* right = room + TILE * DEPTH;
     #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         #pragma unroll
@@ -41,56 +52,54 @@ __device__ __forceinline__ void rows_by_rows(
     }
     for (long long first = 0; first < depth; first += DEPTH) {
         __syncthreads();
+        #pragma unroll
         for (int at = threadIdx.x; at < TILE * DEPTH; at += THREADS) {
-            const int row = at / DEPTH, column = at % DEPTH;
-            const bool within = first + column < depth;
-            left[row * (DEPTH + 1) + column] =
-                within && row < a_left ? real(a[row * a_row + (first + column) * a_column]) : (Real)0;
-            right[row * (DEPTH + 1) + column] =
-                within && row < b_left ? real(b[row * b_row + (first + column) * b_column]) : (Real)0;
+            const int k = at % 8 + at / (8 * TILE) * 8, row = at / 8 % TILE;
+            const bool within = first + k < depth;
+            left[place_of(k, row)] = within && row < a_left ? real(a[row * a_row + (first + k) * a_column]) : (Real)0;
+            right[place_of(k, row)] = within && row < b_left ? real(b[row * b_row + (first + k) * b_column]) : (Real)0;
         }
         __syncthreads();
-        #pragma unroll 4
+        #pragma unroll 8
         for (int k = 0; k < DEPTH; k++) {
-            Real u[ROWS], w[ROWS];
-            #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                u[i] = left[(y + 16 * i) * (DEPTH + 1) + k];
-                w[i] = right[(x + 16 * i) * (DEPTH + 1) + k];
-            }
+            const Pack u = *(const Pack*)(left + place_of(k, y * ROWS)), w = *(const Pack*)(right + place_of(k, x * ROWS));
             #pragma unroll
             for (int i = 0; i < ROWS; i++) {
                 #pragma unroll
-                for (int j = 0; j < ROWS; j++) s[i][j] = fused(u[i], w[j], s[i][j]);
+                for (int j = 0; j < ROWS; j++) s[i][j] = fused(u.at[i], w.at[j], s[i][j]);
             }
         }
     }
 }
 
-// sum += p b for p in shared memory, p(r, c) at p[r * p_row + c * p_column], and COLUMNS columns of b from `begin` on.
+// sum += p b for p in shared memory, its row r of k at p[k * PITCH + r], and COLUMNS columns of b from `begin` on.
 __device__ __forceinline__ void add_product(
-    Real (&sum)[ROWS][WIDE], const Real* p, int p_row, int p_column, const Stored* b, long long b_row, long long b_column,
+    Real (&sum)[ROWS][WIDE], const Real* p, const Stored* b, long long b_row, long long b_column,
     long long b_left, long long begin, long long columns, Real* room
 ) {
     const int x = threadIdx.x % 16, y = threadIdx.x / 16;
     for (int first = 0; first < TILE; first += SLICE) {
         __syncthreads();
+        #pragma unroll
         for (int at = threadIdx.x; at < SLICE * COLUMNS; at += THREADS) {
             const int row = at / COLUMNS, column = at % COLUMNS;
             const bool within = first + row < b_left && begin + column < columns;
             room[at] = within ? real(b[(first + row) * b_row + (begin + column) * b_column]) : (Real)0;
         }
         __syncthreads();
-        #pragma unroll 4
+        #pragma unroll 8
         for (int k = 0; k < SLICE; k++) {
-            Real u[ROWS];
+            const Pack u = *(const Pack*)(p + (first + k) * PITCH + y * ROWS);
             #pragma unroll
-            for (int i = 0; i < ROWS; i++) u[i] = p[(y + 16 * i) * p_row + (first + k) * p_column];
-            #pragma unroll
-            for (int j = 0; j < WIDE; j++) {
-                const Real w = room[k * COLUMNS + x + 16 * j];
+            for (int group = 0; group < WIDE / ROWS; group++) {
+                const Pack w = *(const Pack*)(room + k * COLUMNS + (x + 16 * group) * ROWS);
                 #pragma unroll
-                for (int i = 0; i < ROWS; i++) sum[i][j] = fused(u[i], w, sum[i][j]);
+                for (int j = 0; j < ROWS; j++) {
+                    #pragma unroll
+                    for (int i = 0; i < ROWS; i++) {
+                        sum[i][group * ROWS + j] = fused(u.at[i], w.at[j], sum[i][group * ROWS + j]);
+                    }
+                }
             }
         }
     }
@@ -111,10 +120,11 @@ __device__ __forceinline__ void store(
     const int x = threadIdx.x % 16, y = threadIdx.x / 16;
     #pragma unroll
     for (int i = 0; i < ROWS; i++) {
+        const int row = y * ROWS + i;
         #pragma unroll
         for (int j = 0; j < WIDE; j++) {
-            const long long column = begin + x + 16 * j;
-            if (y + 16 * i < left && column < columns) to[(y + 16 * i) * row_stride + column] = rounded(sum[i][j]);
+            const long long column = begin + (x + j / ROWS * 16) * ROWS + j % ROWS;
+            if (row < left && column < columns) to[row * row_stride + column] = rounded(sum[i][j]);
         }
     }
 }
@@ -135,14 +145,14 @@ _FORWARD = """
         const long long keys_left = sizes.S - key0;
         Real s[ROWS][ROWS];
         rows_by_rows(s, q_rows, sizes.q_row, sizes.q_column, rows_left, k_batch + key0 * sizes.k_row, sizes.k_row,
-                     sizes.k_column, keys_left, sizes.E, left, right);
+                     sizes.k_column, keys_left, sizes.E, room);
         #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            const long long query = row0 + y + 16 * i;
+            const long long query = row0 + y * ROWS + i;
             Real most = largest[i], part = 0;
             #pragma unroll
             for (int j = 0; j < ROWS; j++) {
-                const long long key = key0 + x + 16 * j;
+                const long long key = key0 + x * ROWS + j;
                 @score@
                 most = s[i][j] > most ? s[i][j] : most;  // keeps a number where a score is NaN: that shows in the sum
             }
@@ -154,10 +164,10 @@ _FORWARD = """
             const Real base = most == -INFINITE ? (Real)0 : most;  // everything hidden so far
             #pragma unroll
             for (int j = 0; j < ROWS; j++) {
-                const long long key = key0 + x + 16 * j;
+                const long long key = key0 + x * ROWS + j;
                 const Real weight = exponential(s[i][j] - base);
                 part += weight;
-                weights[(y + 16 * i) * (TILE + 1) + x + 16 * j] = @forward_weight@;
+                weights[(x * ROWS + j) * PITCH + y * ROWS + i] = @forward_weight@;
             }
             #pragma unroll
             for (int distance = 8; distance > 0; distance >>= 1) part += shuffle<Real>(part, distance);
@@ -167,7 +177,7 @@ _FORWARD = """
             #pragma unroll
             for (int j = 0; j < WIDE; j++) sum[i][j] *= factor;
         }
-        add_product(sum, weights, TILE + 1, 1, v_batch + key0 * sizes.v_row, sizes.v_row, sizes.v_column, keys_left, begin,
+        add_product(sum, weights, v_batch + key0 * sizes.v_row, sizes.v_row, sizes.v_column, keys_left, begin,
                     sizes.F, room);
     }
     #pragma unroll
@@ -176,7 +186,7 @@ _FORWARD = """
         const Real inverse = hidden ? (Real)0 : 1 / total[i];
         #pragma unroll
         for (int j = 0; j < WIDE; j++) sum[i][j] *= inverse;
-        if (begin == 0 && x == 0 && y + 16 * i < rows_left) {
+        if (begin == 0 && x == 0 && y * ROWS + i < rows_left) {
             const Real lse = hidden ? (Real)0 : largest[i] + logarithm(total[i]);
             @lse@
         }
@@ -187,35 +197,38 @@ _FORWARD = """
 # The scores and the products of g with the values, and from both p in `s` and ds in `d`.
 _AGAIN = """
         rows_by_rows(s, q_batch + row0 * sizes.q_row, sizes.q_row, sizes.q_column, rows_left, k_batch + key0 * sizes.k_row,
-                     sizes.k_row, sizes.k_column, keys_left, sizes.E, left, right);
+                     sizes.k_row, sizes.k_column, keys_left, sizes.E, room);
         rows_by_rows(d, g_batch + row0 * sizes.g_row, sizes.g_row, sizes.g_column, rows_left, v_batch + key0 * sizes.v_row,
-                     sizes.v_row, sizes.v_column, keys_left, sizes.F, left, right);
+                     sizes.v_row, sizes.v_column, keys_left, sizes.F, room);
         #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            const long long query = row0 + y + 16 * i;
-            const bool there = y + 16 * i < rows_left;
+            const long long query = row0 + y * ROWS + i;
+            const bool there = y * ROWS + i < rows_left;
             const Real row_lse = there ? lse_batch[query * sizes.lse_row] : (Real)0;
             const Real row_delta = there ? delta_batch[query * sizes.delta_row] : (Real)0;
             #pragma unroll
             for (int j = 0; j < ROWS; j++) {
-                const long long key = key0 + x + 16 * j;
+                const long long key = key0 + x * ROWS + j;
                 @score@
                 const Real weight = exponential(s[i][j] - row_lse);
                 const Real z = @kept@;
                 s[i][j] = weight * z;
-                d[i][j] = there && x + 16 * j < keys_left ? weight * (z * d[i][j] - row_delta) * (Real)sizes.scale : (Real)0;
+                d[i][j] = there && x * ROWS + j < keys_left ? weight * (z * d[i][j] - row_delta) * (Real)sizes.scale : (Real)0;
             }
         }
 """
 
+# Weights, or what they are multiplied to, into shared memory: as what is summed over, queries or keys, wants them.
 _KEEP = """
         __syncthreads();
         #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             #pragma unroll
-            for (int j = 0; j < ROWS; j++) weights[(y + 16 * i) * (TILE + 1) + x + 16 * j] = @kept_tile@[i][j];
+            for (int j = 0; j < ROWS; j++) weights[@place@] = @kept_tile@[i][j];
         }
 """
+_BY_QUERY = _KEEP.replace("@place@", "(y * ROWS + i) * PITCH + x * ROWS + j")
+_BY_KEY = _KEEP.replace("@place@", "(x * ROWS + j) * PITCH + y * ROWS + i")
 
 _BACKWARD_KEYS = (
     """
@@ -228,14 +241,14 @@ _BACKWARD_KEYS = (
         Real s[ROWS][ROWS], d[ROWS][ROWS];
 """
     + _AGAIN
-    + _KEEP.replace("@kept_tile@", "s")
+    + _BY_QUERY.replace("@kept_tile@", "s")
     + """
-        add_product(of_value, weights, 1, TILE + 1, g_batch + row0 * sizes.g_row, sizes.g_row, sizes.g_column, rows_left, begin,
+        add_product(of_value, weights, g_batch + row0 * sizes.g_row, sizes.g_row, sizes.g_column, rows_left, begin,
                     sizes.F, room);
 """
-    + _KEEP.replace("@kept_tile@", "d")
+    + _BY_QUERY.replace("@kept_tile@", "d")
     + """
-        add_product(of_key, weights, 1, TILE + 1, q_batch + row0 * sizes.q_row, sizes.q_row, sizes.q_column, rows_left, begin,
+        add_product(of_key, weights, q_batch + row0 * sizes.q_row, sizes.q_row, sizes.q_column, rows_left, begin,
                     sizes.E, room);
     }
     store(of_key, @result1@ + key0 * sizes.result1_row, sizes.result1_row, keys_left, begin, sizes.E);
@@ -254,9 +267,9 @@ _BACKWARD_QUERIES = (
         Real s[ROWS][ROWS], d[ROWS][ROWS];
 """
     + _AGAIN
-    + _KEEP.replace("@kept_tile@", "d")
+    + _BY_KEY.replace("@kept_tile@", "d")
     + """
-        add_product(of_query, weights, TILE + 1, 1, k_batch + key0 * sizes.k_row, sizes.k_row, sizes.k_column, keys_left, begin,
+        add_product(of_query, weights, k_batch + key0 * sizes.k_row, sizes.k_row, sizes.k_column, keys_left, begin,
                     sizes.E, room);
     }
     store(of_query, @result0@ + row0 * sizes.result0_row, sizes.result0_row, rows_left, begin, sizes.E);
@@ -301,7 +314,7 @@ def _source(spec: AttentionSpec, only_if: str, name: str, body: str, tile: int, 
     half, suffix = spec.dtype.is_half, "f" if real == "float" else ""
     numbers = {
         "THREADS": THREADS, "TILE": tile, "COLUMNS": wide, "DEPTH": tile // 2, "SLICE": tile * tile // wide, "ROWS": tile // 16,
-        "WIDE": wide // 16,
+        "PITCH": tile + tile // 16, "WIDE": wide // 16,
     }  # fmt: skip
     result = c_type(spec.result_dtype)
     rounded = narrow(spec.result_dtype, "value") if spec.result_dtype.is_half else "value"
@@ -335,7 +348,7 @@ def _source(spec: AttentionSpec, only_if: str, name: str, body: str, tile: int, 
     places = {
         "@score@": score_text(spec, "s[i][j]", "query", "key", real, "query < sizes.L && key < sizes.S"),
         "@kept@": kept,
-        "@lse@": lse_text(spec, "batch * sizes.L + row0 + y + 16 * i", "lse"),
+        "@lse@": lse_text(spec, "batch * sizes.L + row0 + y * ROWS + i", "lse"),
         "@forward_weight@": f"weight * {kept}" if spec.dropout else "weight",
         "@seen@": "min(sizes.S, row0 + TILE)" if spec.causal else "sizes.S",
         "@low@": "key0" if spec.causal else "0",
@@ -349,9 +362,7 @@ def _source(spec: AttentionSpec, only_if: str, name: str, body: str, tile: int, 
         "    " + ", ".join([*parameter_types(spec), "const __grid_constant__ Sizes sizes"]),
         ") {",
         f"if (!({only_if})) return;" if only_if else "",
-        "__shared__ Real room[2 * TILE * (DEPTH + 1)], weights[TILE * (TILE + 1)];",
-        "Real* left = room;",
-        "Real* right = room + TILE * (DEPTH + 1);",
+        "__shared__ __align__(16) Real room[TILE * TILE], weights[TILE * PITCH];",
         "for (long long unit = blockIdx.x; unit < sizes.units; unit += gridDim.x) {",
         *start,
         body.strip("\n"),
