@@ -230,4 +230,16 @@ def test_before_hopper_passes_are_launches(axis):
     ampere = DeviceProperties("sm_80", multiprocessors=8)
     spec = specs.softmax((2, 200_000) if axis else (200_000, 2), axis, float32)
     lowered = check(spec, properties=ampere)
-    assert len(lowered.launches) == 3 and len(lowered.scratch) == 2
+    assert len(lowered.launches) == 2 and len(lowered.scratch) == 2  # maximum and sum in one pass
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("special", [-np.inf, np.inf, np.nan])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_sums_that_are_rescaled_keep_what_is_not_finite(everywhere, special, axis):
+    shape = (2, 50_000) if axis else (50_000, 2)
+    x = values(float32, 100_000, 3)
+    x[slice(None) if everywhere else slice(0, None, 7)] = special
+    turing = DeviceProperties("sm_75", multiprocessors=4, threads=1024)
+    check(specs.softmax(shape, axis, float32), inputs=[x], properties=turing)
+    check(specs.softmax(shape, axis, float32, log=True), inputs=[x], properties=turing)

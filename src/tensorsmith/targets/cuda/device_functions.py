@@ -251,6 +251,24 @@ template <int WORDS> struct PhiloxBlock {
 }
 
 _REDUCTIONS = {
+    # A maximum m and the sum s of exp(x - m); of no value, or of -inf alone, s counts as exp(-inf - 0) = 0 on the way.
+    "rescaling_reference": """
+template <typename T> __device__ __forceinline__ T rescaling_reference(T top) {
+    return top == -T(__int_as_float(0x7f800000)) ? T(0) : top;
+}""",
+    "rescaling": """
+template <typename T> __device__ __forceinline__ T rescaling(T old, T top) { return old == top ? T(1) : exp(old - top); }""",
+    "join_rescaled": """
+template <typename T> __device__ __forceinline__ void join_rescaled(T& m, T& s, T other_m, T other_s) {
+    const T top = maximum<T>(m, other_m);
+    s = s * rescaling(m, top) + other_s * rescaling(other_m, top);
+    m = top;
+}""",
+    # As if exp(x - m) had been taken of every x: of -inf alone that is NaN.
+    "rescaled_sum": """
+template <typename T> __device__ __forceinline__ T rescaled_sum(T m, T s) {
+    return m == -T(__int_as_float(0x7f800000)) ? m - m : s;
+}""",
     # Shuffles exist for 4- and 8-byte types; smaller ones travel as int.
     "shuffle": """
 template <typename T> struct Carrier { typedef int type; };

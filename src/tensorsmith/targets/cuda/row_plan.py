@@ -18,6 +18,7 @@ from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cuda.body import PLACES, body_cost, needed_for, state_dtype
 from tensorsmith.targets.cuda.index_plan import division_words, fits_int, pack_width, reach
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties
+from tensorsmith.targets.cuda.rescaled_sums import rescaled_sums
 from tensorsmith.targets.cuda.row_text import WARP, RowTile, kept_values, passes
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
@@ -314,6 +315,7 @@ def _in_parts(
     parts = math.ceil(units / chunk)
     if parts == 1:
         return RowPlan((tile,), 1, points, units, units)
+    levels, _ = rescaled_sums(canonical.structure, levels)
     stages = [number for number, reduces in enumerate(levels.reduces) if reduces]
     last = replace(tile, stage=levels.count)
     if not canonical.structure.values_along and not tile.inner:  # only joins parts: many lanes, in many blocks
@@ -330,11 +332,14 @@ def scratch(canonical: Canonical, found: RowPlan) -> list[int]:
     structure = canonical.structure
     rows = math.prod(canonical.extents)
     sizes = []
-    for p in _reduces(find_levels(structure)):
+    levels, sums = rescaled_sums(structure, find_levels(structure))
+    for p in _reduces(levels):
         instr = structure.body[p]
         sizes.append(rows * found.parts * state_dtype(structure, instr).itemsize)
         if instr.reduction in PLACES:
             sizes.append(rows * found.parts * 8)
+        if p in sums:
+            sizes.append(sizes[-1])
     return sizes
 
 

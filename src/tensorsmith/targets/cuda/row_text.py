@@ -42,7 +42,8 @@ from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.index_plan import coordinate_lines
 from tensorsmith.targets.cuda.memory_functions import MEMORY_FUNCTIONS
 from tensorsmith.targets.cuda.packs import aligned_test, narrow_line, narrowed
-from tensorsmith.targets.cuda.scalars import c_type, cast_expression
+from tensorsmith.targets.cuda.rescaled_sums import rescaled_sums
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression
 
 WARP = 32
 
@@ -114,7 +115,9 @@ class RowText:
     def __init__(self, structure: Structure, tile: RowTile, name: str, sizes_text: str) -> None:
         self.structure, self.tile, self.name, self.sizes_text = structure, tile, name, sizes_text
         self.body = structure.body
-        self.levels = find_levels(structure)
+        self.levels, self.sums = find_levels(structure), dict[int, int]()
+        if not tile.resident:
+            self.levels, self.sums = rescaled_sums(structure, self.levels)
         self.kept = kept_values(structure, self.levels) if tile.resident and tile.keep else ()
         self.classes = structure.along if tile.inner else structure.inner
         self.moves = [
@@ -164,10 +167,10 @@ class RowText:
     def _signature(self) -> str:
         arguments = parameters(self.structure)
         if self.tile.stage is not None:
-            for p in self.reduces:
+            for p in self.reduces:  # in the order of `row_plan.py: scratch`
                 arguments.append(f"{memory_type(state_dtype(self.structure, self.body[p]))}* part{p}")
-                if self.body[p].reduction in PLACES:
-                    arguments.append(f"long long* place{p}")
+                if (second := self._second(p)) is not None:
+                    arguments.append(f"{second}* place{p}")
         arguments += ["long long* error", "const Sizes sizes"]
         blocks = f", {self.tile.blocks}" if self.tile.blocks > 1 else ""
         bounds = f"__launch_bounds__({self.tile.threads}{blocks})"
@@ -184,7 +187,10 @@ class RowText:
         if tile.stage is None and tile.cluster == 1:
             self._line("const Index begin = lane, end = (Index)sizes.units;")
         else:
-            self._line("const Index from = blockIdx.y * (Index)sizes.chunk;")
+            part = "(Index)blockIdx.y"
+            if tile.stage == self.levels.count:  # what the pass before read last may still be in the cache
+                part = "((Index)sizes.parts - 1 - (Index)blockIdx.y)"
+            self._line(f"const Index from = {part} * (Index)sizes.chunk;")
             self._line("const Index begin = from + lane;")
             self._line("const Index next = from + (Index)sizes.chunk;")
             self._line("const Index end = next < (Index)sizes.units ? next : (Index)sizes.units;")
@@ -366,10 +372,13 @@ class RowText:
         known |= {p: f"k{p}[n][e]" for p in self.stored}
         return Scope(self.structure, indent, self._element_leaf, known, special=self._quotient)
 
-    def _pass(self, roots: Sequence[int], inside: Scope, before: Sequence[str] = (), after: Sequence[str] = ()) -> None:
-        """The loop over a thread's units around the lines of `inside`, which compute `roots` of one element.
+    def _pass(
+        self, inside: Scope, before: Sequence[str] = (), after: Sequence[str] = (), ahead: Sequence[str] = (),
+        behind: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """The loop over a thread's units around the lines of `inside`, which compute what is wanted of one element.
 
-        before, after: lines around the loop over a pack's elements
+        before, after: lines around the loop over a pack's elements; ahead, behind: around that over units taken at once
         """
         tile, indent = self.tile, ""
         if not tile.resident:
@@ -377,6 +386,8 @@ class RowText:
             self._line(f"for (Index base = begin; base < end; base += {tile.lanes * tile.unroll}) {{")
             self._declare_packs(indent, self.read)
             self._loads("base", indent)
+        for line in ahead:
+            self._line(indent + line)
         self._line(f"{indent}#pragma unroll")
         self._line(f"{indent}for (int n = 0; n < {tile.unroll}; n++) {{")
         for line in self._unit_lines("base" if not tile.resident else "begin"):
@@ -396,6 +407,8 @@ class RowText:
         for line in after:
             self._line(f"{indent}    {line}")
         self._line(f"{indent}}}")
+        for line in behind:
+            self._line(indent + line)
         if not tile.resident:
             self._line("}")
         self.stored |= {p for p in self.kept if p in inside.known}
@@ -417,9 +430,12 @@ class RowText:
         for p in positions:
             value = inside.value(self.body[p].args[0])
             place = f"(long long)q * {tile.width} + e" if tile.inner else "(long long)q"
-            more = (self._as_state(p, value), place)
-            inside.line(combined(self.structure, self.body[p], (f"s{p}[e]", f"at{p}[e]"), more))
-        self._pass(roots, inside)
+            if p in self.sums:
+                inside.line(f"z{p}[n][e] = {value};")
+            else:
+                more = (self._as_state(p, value), place)
+                inside.line(self._combined(p, (f"s{p}[e]", f"at{p}[e]"), more))
+        self._pass(inside, ahead=self._gather_lines(positions), behind=self._rescaling_lines(positions))
         for p in positions:
             self._across_pack(p)
         self._across_lanes(positions)
@@ -431,6 +447,35 @@ class RowText:
         for p in positions:
             self._result(p)
 
+    def _gather_lines(self, positions: Sequence[int]) -> list[str]:
+        """Room for the values of a maximum with a sum: those of all units that a thread takes at once."""
+        lines = []
+        for p in positions:
+            if p in self.sums:
+                tile, start = self.tile, identity(self.structure, self.body[p])
+                lines.append(f"{c_type(self.body[p].dtype)} z{p}[{tile.unroll}][{tile.width}];")
+                if not tile.exact:
+                    lines += ["#pragma unroll", f"for (int n = 0; n < {tile.unroll}; n++) {{", "    #pragma unroll"]
+                    lines += [f"    for (int e = 0; e < {tile.width}; e++) z{p}[n][e] = {start};", "}"]
+        return lines
+
+    def _rescaling_lines(self, positions: Sequence[int]) -> list[str]:
+        """Take these values into the maximum and the sum of every element of a pack: the sum is rescaled once for all."""
+        lines = []
+        for p in positions:
+            if p in self.sums:
+                dtype, units = self.body[p].dtype, self.tile.unroll
+                power = apply_expression(Fn.EXP, dtype, [f"z{p}[n][e] - reference"])
+                kind = c_type(dtype)
+                lines += [
+                    "#pragma unroll", f"for (int e = 0; e < {self.tile.width}; e++) {{", f"    {kind} top = s{p}[e];",
+                    "    #pragma unroll", f"    for (int n = 0; n < {units}; n++) top = maximum<{kind}>(top, z{p}[n][e]);",
+                    f"    const {kind} reference = rescaling_reference(top);",
+                    f"    at{p}[e] *= rescaling(s{p}[e], top);", f"    s{p}[e] = top;",
+                    "    #pragma unroll", f"    for (int n = 0; n < {units}; n++) at{p}[e] += {power};", "}",
+                ]  # fmt: skip
+        return lines
+
     def _as_state(self, p: int, value: str) -> str:
         source, target = self.body[self.body[p].args[0]].dtype, state_dtype(self.structure, self.body[p])
         if source is target:
@@ -439,9 +484,10 @@ class RowText:
 
     def _start_states(self, p: int, width: int) -> None:
         kind = c_type(state_dtype(self.structure, self.body[p]))
-        self._line(f"{kind} s{p}[{width}];" + (f" long long at{p}[{width}];" if self.body[p].reduction in PLACES else ""))
+        second = self._second(p)
+        self._line(f"{kind} s{p}[{width}];" + (f" {second} at{p}[{width}];" if second else ""))
         start = f"s{p}[e] = {identity(self.structure, self.body[p])};"
-        start += f" at{p}[e] = -1;" if self.body[p].reduction in PLACES else ""
+        start += f" at{p}[e] = {0 if p in self.sums else -1};" if second else ""
         self._line("#pragma unroll")
         self._line(f"for (int e = 0; e < {width}; e++) {{ {start} }}")
 
@@ -453,7 +499,7 @@ class RowText:
     def _join(self, p: int, state: str, more: str) -> str:
         """A statement: what stands at index `more` (of s and at) is taken into index `state`."""
         into, taken = ((f"s{p}[{index}]", f"at{p}[{index}]") for index in (state, more))
-        return combined(self.structure, self.body[p], into, taken)
+        return self._combined(p, into, taken)
 
     def _across_pack(self, p: int) -> None:
         if self.tile.inner and self.tile.width > 1:
@@ -482,25 +528,25 @@ class RowText:
         self._line("    #pragma unroll")
         self._line(f"    for (int e = 0; e < {states}; e++) {{")
         self._line(f"        const {kind} other = shuffle<{kind}>(s{p}[e], distance);")
-        if self.body[p].reduction in PLACES:
-            self._line(f"        const long long place = shuffle<long long>(at{p}[e], distance);")
-        self._line(f"        {combined(self.structure, self.body[p], (f's{p}[e]', f'at{p}[e]'), ('other', 'place'))}")
+        if (second := self._second(p)) is not None:
+            self._line(f"        const {second} place = shuffle<{second}>(at{p}[e], distance);")
+        self._line(f"        {self._combined(p, (f's{p}[e]', f'at{p}[e]'), ('other', 'place'))}")
         self._line("    }")
         self._line("}")
 
     def _shared(self, p: int, size: str) -> None:
         kind = memory_type(state_dtype(self.structure, self.body[p]))
         self._line(f"__shared__ {kind} shared{p}[{size}];")
-        if self.body[p].reduction in PLACES:
-            self._line(f"__shared__ long long shared_at{p}[{size}];")
+        if (second := self._second(p)) is not None:
+            self._line(f"__shared__ {second} shared_at{p}[{size}];")
 
     def _to_shared(self, p: int, index: str, e: str) -> str:
         text = f"shared{p}[{index}] = s{p}[{e}];"
-        return text + (f" shared_at{p}[{index}] = at{p}[{e}];" if self.body[p].reduction in PLACES else "")
+        return text + (f" shared_at{p}[{index}] = at{p}[{e}];" if self._second(p) else "")
 
     def _from_shared(self, p: int, index: str, e: str) -> str:
         text = f"s{p}[{e}] = {self._value_of(p, f'shared{p}[{index}]')};"
-        return text + (f" at{p}[{e}] = shared_at{p}[{index}];" if self.body[p].reduction in PLACES else "")
+        return text + (f" at{p}[{e}] = shared_at{p}[{index}];" if self._second(p) else "")
 
     def _value_of(self, p: int, element: str) -> str:
         return loaded(state_dtype(self.structure, self.body[p]), element)
@@ -551,8 +597,8 @@ class RowText:
             for p in positions:
                 kind = memory_type(state_dtype(self.structure, self.body[p]))
                 self._line(f"__shared__ {kind} cluster{p}[{columns}];")
-                if self.body[p].reduction in PLACES:
-                    self._line(f"__shared__ long long cluster_at{p}[{columns}];")
+                if (second := self._second(p)) is not None:
+                    self._line(f"__shared__ {second} cluster_at{p}[{columns}];")
             self._line(f"for (int c = lane * {tile.across} + threadIdx.x; c < {columns}; c += {tile.threads}) {{")
             for p in positions:
                 there = f"load_from_block(&shared{p}[c], g)", f"load_from_block(&shared_at{p}[c], g)"
@@ -564,23 +610,24 @@ class RowText:
         array = "shared" if tile.cluster == 1 else "cluster"
         for p in positions:
             value = self._value_of(p, f"{array}{p}[threadIdx.x * {tile.width} + e]")
-            place = f" at{p}[e] = {array}_at{p}[threadIdx.x * {tile.width} + e];" if self.body[p].reduction in PLACES else ""
+            place = f" at{p}[e] = {array}_at{p}[threadIdx.x * {tile.width} + e];" if self._second(p) else ""
             self._line("#pragma unroll")
             self._line(f"{every} {{ s{p}[e] = {value};{place} }}")
 
     def _in_order(self, p: int, count: int, element: str, place: str) -> list[str]:
         """Lines that join `count` states, number g at `element` and `place`, into t and its place u."""
         kind = c_type(state_dtype(self.structure, self.body[p]))
-        places = self.body[p].reduction in PLACES
-        lines = [f"{kind} several{p}[{count}];" + (f" long long places{p}[{count}];" if places else ""), "#pragma unroll"]
+        second = self._second(p)
+        places = second is not None
+        lines = [f"{kind} several{p}[{count}];" + (f" {second} places{p}[{count}];" if places else ""), "#pragma unroll"]
         read = f"several{p}[g] = {self._value_of(p, element)};" + (f" places{p}[g] = {place};" if places else "")
         lines.append(f"for (int g = 0; g < {count}; g++) {{ {read} }}")
-        lines.append(f"{kind} t{p} = several{p}[0];" + (f" long long u{p} = places{p}[0];" if places else ""))
-        join = combined(self.structure, self.body[p], (f"t{p}", f"u{p}"), (f"several{p}[g]", f"places{p}[g]"))
+        lines.append(f"{kind} t{p} = several{p}[0];" + (f" {second} u{p} = places{p}[0];" if places else ""))
+        join = self._combined(p, (f"t{p}", f"u{p}"), (f"several{p}[g]", f"places{p}[g]"))
         return [*lines, "#pragma unroll", f"for (int g = 1; g < {count}; g++) {{ {join} }}"]
 
     def _keep_joined(self, p: int, array: str, places: str) -> str:
-        return f"{array}[c] = t{p};" + (f" {places}[c] = u{p};" if self.body[p].reduction in PLACES else "")
+        return f"{array}[c] = t{p};" + (f" {places}[c] = u{p};" if self._second(p) else "")
 
     # -------------------------------------------------------------------------------------------------------- parts
 
@@ -590,17 +637,17 @@ class RowText:
         for p in positions:
             kind = memory_type(state_dtype(self.structure, self.body[p]))
             self._line(f"__shared__ {kind} cluster{p}[{tile.across}];")
-            if self.body[p].reduction in PLACES:
-                self._line(f"__shared__ long long cluster_at{p}[{tile.across}];")
+            if (second := self._second(p)) is not None:
+                self._line(f"__shared__ {second} cluster_at{p}[{tile.across}];")
             self._line(f"if (lane == 0) cluster{p}[threadIdx.y] = s{p}[0];")
-            if self.body[p].reduction in PLACES:
+            if self._second(p):
                 self._line(f"if (lane == 0) cluster_at{p}[threadIdx.y] = at{p}[0];")
         self._line("cluster_barrier();")
         for p in positions:
             there = f"load_from_block(&cluster{p}[threadIdx.y], g)", f"load_from_block(&cluster_at{p}[threadIdx.y], g)"
             for line in self._in_order(p, tile.cluster, *there):
                 self._line(line)
-            self._line(f"s{p}[0] = t{p};" + (f" at{p}[0] = u{p};" if self.body[p].reduction in PLACES else ""))
+            self._line(f"s{p}[0] = t{p};" + (f" at{p}[0] = u{p};" if self._second(p) else ""))
 
     def _part_index(self, part: str, e: str) -> str:
         """Where the state of one part of a row is in scratch."""
@@ -615,7 +662,7 @@ class RowText:
             self._line(f"    for (int e = 0; e < {self.states}; e++) {{")
             self._line(f"        const long long index = {self._part_index('(long long)blockIdx.y', 'e')};")
             self._line(f"        part{p}[index] = s{p}[e];")
-            if self.body[p].reduction in PLACES:
+            if self._second(p):
                 self._line(f"        place{p}[index] = at{p}[e];")
             self._line("    }")
         self._line("}")
@@ -630,7 +677,7 @@ class RowText:
         self._line(f"for (long long part = lane; part < sizes.parts; part += {self.tile.lanes}) {{")
         for p in positions:
             more = (self._value_of(p, f"part{p}[index]"), f"place{p}[index]")
-            join = combined(self.structure, self.body[p], (f"s{p}[e]", f"at{p}[e]"), more)
+            join = self._combined(p, (f"s{p}[e]", f"at{p}[e]"), more)
             self._line("    #pragma unroll")
             self._line(f"    for (int e = 0; e < {self.states}; e++) {{")
             self._line(f"        const long long index = {self._part_index('part', 'e')};")
@@ -641,9 +688,26 @@ class RowText:
         for p in positions:
             self._result(p)
 
+    def _second(self, p: int) -> str | None:
+        """The C++ type of what a state has beside its value: a place, or the sum that goes with a maximum."""
+        if p in self.sums:
+            return c_type(self.body[p].dtype)
+        return "long long" if self.body[p].reduction in PLACES else None
+
+    def _combined(self, p: int, into: tuple[str, str], more: tuple[str, str]) -> str:
+        """A statement that takes one state into another."""
+        if p in self.sums:
+            return f"join_rescaled({into[0]}, {into[1]}, {more[0]}, {more[1]});"
+        return combined(self.structure, self.body[p], into, more)
+
     def _result(self, p: int) -> None:
         """The joined state as the REDUCE's value."""
         instr = self.body[p]
+        if p in self.sums:
+            index = "0" if self.tile.inner else "e"
+            self.row_known[p] = f"s{p}[{index}]"
+            self.row_known[self.sums[p]] = f"rescaled_sum(s{p}[{index}], at{p}[{index}])"
+            return
         kind = c_type(instr.dtype)
         state = f"at{p}" if instr.reduction in PLACES else f"s{p}"
         index = "0" if self.tile.inner else "e"
@@ -684,7 +748,7 @@ class RowText:
         for k, _ in chosen:
             address = f"{self.names[k]} + {self._place(k)}"
             after += self._either(self._store(k, f"y{k}", address, True), self._store(k, f"y{k}", address, False))
-        self._pass(roots, inside, before, after)
+        self._pass(inside, before, after)
 
     def _store_rows(self) -> None:
         structure = self.structure
