@@ -31,6 +31,7 @@ LONGEST_CHAIN = 1024  # values that one state takes in after each other
 LARGEST_CLUSTER = 8
 STATIC_SHARED = 48 << 10
 MOST_INSTRUCTIONS = 3000  # of a pass, unrolled
+_COMPARISON_COST = 60  # of a step of argmax: instructions, and registers that are no use to others
 _COLUMNS_BYTES = 128  # of a step that neighbouring threads of an outer kernel read together, at least
 
 
@@ -180,7 +181,9 @@ def _power_of_two(value: int) -> int:
 
 
 def _most_unrolled(canonical: Canonical, width: int) -> int:
-    return max(1, MOST_INSTRUCTIONS // (width * max(4, body_cost(canonical.structure.body))))
+    body = canonical.structure.body
+    compared = sum(_COMPARISON_COST for instr in body if instr.reduction in PLACES)
+    return max(1, MOST_INSTRUCTIONS // (width * max(4, body_cost(body) + compared)))
 
 
 def _residences(canonical: Canonical, levels: Levels, properties: DeviceProperties) -> list[tuple[int, bool]]:
@@ -303,7 +306,9 @@ def _in_parts(
     classes = canonical.structure.along if tile.inner else canonical.structure.inner
     per_loop = tile.lanes * tile.unroll
     blocks = math.ceil(points / tile.across)
-    words = tile.width * sum(map(len, levels.reduces)) + tile.unroll * _read_bytes(canonical, tile.width, classes) // 4
+    levels, sums = rescaled_sums(canonical.structure, levels)
+    words = tile.width * _state_words(canonical) + tile.unroll * _read_bytes(canonical, tile.width, classes) // 4
+    words += len(sums) * tile.width * (tile.unroll + 1)
     resident = (1536 if words <= 24 else 1024 if words <= 48 else 512) // tile.threads
     tile = replace(tile, blocks=max(1, min(resident, properties.threads // tile.threads)))
     wanted = tile.blocks * properties.multiprocessors  # all at once: a block more would take as long again
@@ -315,7 +320,6 @@ def _in_parts(
     parts = math.ceil(units / chunk)
     if parts == 1:
         return RowPlan((tile,), 1, points, units, units)
-    levels, _ = rescaled_sums(canonical.structure, levels)
     stages = [number for number, reduces in enumerate(levels.reduces) if reduces]
     last = replace(tile, stage=levels.count)
     if not canonical.structure.values_along and not tile.inner:  # only joins parts: many lanes, in many blocks
@@ -323,6 +327,13 @@ def _in_parts(
         last = replace(last, lanes=lanes, across=BLOCK // lanes, blocks=1)
     tiles = [*(replace(tile, stage=stage) for stage in stages), last]
     return RowPlan(tuple(tiles), parts, points, units, chunk)
+
+
+def _state_words(canonical: Canonical) -> int:
+    """Registers of the states of one element of a pack."""
+    structure = canonical.structure
+    found = [instr for instr in structure.body if instr.kind is Kind.REDUCE]
+    return sum(-(-state_dtype(structure, i).itemsize // 4) + 2 * (i.reduction in PLACES) for i in found)
 
 
 def scratch(canonical: Canonical, found: RowPlan) -> list[int]:
