@@ -102,6 +102,13 @@ def test_launches_fit_the_card(dtype: DType, size: int):
             assert 0 < launch.grid[0] < 2**31 and launch.block[0] <= 1024
 
 
+def test_a_matrix_by_a_vector_fits_tensor_maps():
+    for M, N in ((1, 4096), (4096, 1)):
+        for right in "nt":
+            lowered = lower_gemm(product(bfloat16, M, N, 4096, right=right), DeviceProperties())
+            assert lowered.launches[0].name == "gemm_wgmma"
+
+
 def test_halves_take_the_fastest_kernel_that_fits():
     aligned, ragged = product(bfloat16, 512, 512, 512), product(bfloat16, 500, 501, 503)
     names = [

@@ -197,3 +197,10 @@ def test_batches_that_share_b_are_rows(M: int):
     assert run_lowered(lower_gemm(shared, DeviceProperties("sm_80")), [a, b, c, column, whole, one]) == 0
     x = a.astype(np.float64) @ b + column
     assert np.abs(c - (0.5 * x * (1 + erf(x / math.sqrt(2))) + whole)).max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=lambda d: d.name)
+def test_one_row_column_or_step(dtype: DType):
+    for M, N, K in ((1, 72, 40), (72, 1, 40), (72, 40, 1), (1, 1, 40)):
+        for left, right in LAYOUTS:
+            check(dtype, M, N, K, None, left=left, right=right, epilogue=True)

@@ -35,6 +35,7 @@ def lower_gemm(spec: GemmSpec, properties: DeviceProperties, choice: Choice | No
     words = 3 + len(spec.beside)
     if spec.results == 0:
         return Lowered("matmul", (), words)
+    spec = _without_unused_strides(spec)
     exchanged = spec.c[3] != 1 and spec.c[2] == 1 and spec.M > 1
     if exchanged:  # results lie side by side along columns: the transposed product stores rows
         spec = spec.transposed()
@@ -49,6 +50,18 @@ def lower_gemm(spec: GemmSpec, properties: DeviceProperties, choice: Choice | No
     launches = tuple(_with_words(launch, places) for launch in launches)
     launches = (*(each.launch for each in copies), *launches)
     return Lowered("matmul", launches, words, (*(each.nbytes for each in copies), *scratch), moved, flops)
+
+
+def _without_unused_strides(spec: GemmSpec) -> GemmSpec:
+    """The same work with stride 0 along axes of extent 1: it aligns with everything. Of C's columns it is 1."""
+
+    def used(strides: Strides, rows: int, columns: int) -> Strides:
+        outer, inner, row, column = strides
+        return outer, inner, row if rows > 1 else 0, column if columns > 1 else 0
+
+    outer, inner, row, column = spec.c
+    c = (outer, inner, row if spec.M > 1 else 0, column if spec.N > 1 else 1)
+    return replace(spec, a=used(spec.a, spec.M, spec.K), b=used(spec.b, spec.K, spec.N), c=c)
 
 
 def _with_fewer_batches(spec: GemmSpec) -> GemmSpec:
