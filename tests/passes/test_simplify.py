@@ -69,6 +69,11 @@ CASES = {
     "not not x": (B, lambda x: f.logical_not(f.logical_not(x)), lambda x: x),
     "~~x": (I, lambda x: ~~x, lambda x: x),
     "a + -b": (F, lambda x: -x + f.exp(x), lambda x: f.exp(x) - x),
+    "sum of parts": (
+        F,
+        lambda x: b.pad(f.exp(x), (0, 2), (0, 4)) + b.pad(x, (0, 5), (0, 1)),
+        lambda x: b.pad(b.concat([f.exp(x) + 0.0, x + 0.0], 1), (0, 2), (0, 1)),
+    ),
     "a - -b": (F, lambda x: f.exp(x) - -x, lambda x: f.exp(x) + x),
     "-a * -b": (F, lambda x: -x * -f.exp(x), lambda x: x * f.exp(x)),
     "-a / -b": (F, lambda x: -x / -f.exp(x), lambda x: x / f.exp(x)),
@@ -197,6 +202,8 @@ def test_every_rule_has_a_case():
 
 
 UNCHANGED = [
+    (F, lambda x: b.pad(x, (0, 2), (0, 1)) + b.pad(x, (0, 0), (0, 3))),  # the two meet
+    (F, lambda x: b.pad(x, (0, 3), (0, 0)) + b.pad(b.slice_(b.concat([x, -x], 1), 0, 0, 1), (1, 0), (0, 0))),  # two axes
     (F, lambda x: x + 0.0),
     (F, lambda x: x - -0.0),
     (F, lambda x: x * 0.0),

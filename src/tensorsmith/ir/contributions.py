@@ -30,20 +30,20 @@ def total_of(parts: Sequence[Node]) -> Node:
     whole: list[Node] = []
     placed: dict[int, list[Placed]] = {}
     for part in parts:
-        axis = _axis(part)
+        axis = axis_of_part(part)
         if axis is None:
             whole.append(part)
         else:
             placed.setdefault(axis, []).append(Placed(part.attrs["low"][axis], part.inputs[0]))
     for axis, those in placed.items():
-        whole += [_joined(row, axis, parts[0]) for row in _rows(those, axis)]
+        whole += [joined(row, axis, parts[0]) for row in _rows(those, axis)]
     total = whole[0]
     for part in whole[1:]:
         total = total + part
     return total
 
 
-def _axis(part: Node) -> int | None:
+def axis_of_part(part: Node) -> int | None:
     """The axis along which a value is another one between zeros; None where it is not."""
     if part.op is not Primitive.PAD or part.attrs.get("value") or any(step != 1 for step in part.attrs["step"]):
         return None
@@ -65,7 +65,7 @@ def _rows(those: list[Placed], axis: int) -> list[list[Placed]]:
     return rows
 
 
-def _joined(row: list[Placed], axis: int, like: Node) -> Node:
+def joined(row: Sequence[Placed], axis: int, like: Node) -> Node:
     """The parts of a row one behind the other, with zeros where there is none."""
     pieces: list[Node] = []
     end = row[0].start

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tensorsmith.core.dtypes import compute_dtype, finfo, uint64
 from tensorsmith.ir.build import broadcast_to, cast, flip, full, map_, permute, reshape, slice_, where
 from tensorsmith.ir.constants import cast_value, constant_of, constant_value, holds, in_dtype
+from tensorsmith.ir.contributions import Placed, axis_of_part, joined
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.scalar.table import TABLE, Fn
 
@@ -286,6 +287,30 @@ def slice_of_pad(node: Node) -> Node | None:
     return x.graph.add(Primitive.PAD, x.inputs, **attrs)
 
 
+def sum_of_parts(node: Node) -> Node | None:
+    """Two values between zeros, along one axis and apart, are joined rather than added: the gradients of a value's slices.
+
+    Each part is still added to a zero, because -0 + 0 is 0.
+    """
+    axis = axis_of_part(node.inputs[0])
+    if axis is None or axis_of_part(node.inputs[1]) != axis:
+        return None
+    row = sorted((Placed(x.attrs["low"][axis], x.inputs[0]) for x in node.inputs), key=lambda placed: placed.start)
+    if row[0].end(axis) > row[1].start:
+        return None
+    return joined([Placed(start, _plus_zero(part)) for start, part in row], axis, node)
+
+
+def _plus_zero(x: Node) -> Node:
+    """x + 0, once; of joined values each by itself."""
+    if x.op is Primitive.CONCAT:
+        return x.graph.add(Primitive.CONCAT, [_plus_zero(part) for part in x.inputs], **x.attrs)
+    added = x.op is Primitive.MAP and x.attrs["fn"] is Fn.ADD and constant_value(x.inputs[1]) == 0
+    if added or constant_value(x) == 0 or x.dtype.kind != "f":
+        return x
+    return map_(Fn.ADD, x, full(x.graph, x.shape, 0, x.dtype))
+
+
 def slice_of_concat(node: Node) -> Node | None:
     """A slice within one of the joined values."""
     x, axis, start, length = node.inputs[0], *(node.attrs[key] for key in ("axis", "start", "length"))
@@ -373,6 +398,7 @@ ALGEBRA: tuple[Rule, ...] = (
     Rule("not not x", Fn.LOGICAL_NOT, cancel(Fn.LOGICAL_NOT, Fn.LOGICAL_NOT)),
     Rule("~~x", Fn.BITWISE_NOT, cancel(Fn.BITWISE_NOT, Fn.BITWISE_NOT)),
     Rule("a + -b", Fn.ADD, add_of_negative),
+    Rule("sum of parts", Fn.ADD, sum_of_parts),
     Rule("a - -b", Fn.SUB, sub_of_negative),
     Rule("-a * -b", Fn.MUL, both_negative),
     Rule("-a / -b", Fn.DIV, both_negative),
