@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorsmith.runtime.cuda_graph import order_of
+from tensorsmith.runtime.cuda_graph import order_of, tail_of
 
 
 def step(reads, writes):
@@ -40,3 +40,46 @@ def test_what_conflicts_is_ordered_and_nothing_is_said_twice(seed):
             earlier_reads, earlier_writes = ({place[0] for place in part} for part in steps[other])
             if reads & earlier_writes or writes & (earlier_reads | earlier_writes):
                 assert other in known
+
+
+def test_what_reads_changing_numbers_and_what_comes_after_is_left_behind():
+    order = [[], [0], [1], [1], [2, 3], [0]]
+    assert tail_of(order, {3}) == [3, 4]
+    assert tail_of(order, {4, 5}) == [4, 5]
+    assert tail_of(order, {1}) == []  # nearly everything
+    assert tail_of(order, set()) == []
+
+
+def test_steps_that_count_are_launched_behind_the_graph():
+    """Adam's numbers change at every step: its kernels follow the graph, and the weights are those of eager steps."""
+    import emulator
+    import tensorsmith as ts
+
+    emulator.activate()
+    x, y = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32), [0, 2, 1, 1, 0]
+
+    def trained(compiles):
+        ts.manual_seed(0)
+        model = ts.nn.Sequential(ts.nn.Linear(6, 8), ts.nn.ReLU(), ts.nn.Linear(8, 3)).to("cuda")
+        optimizer = ts.optim.AdamW(model.parameters(), lr=0.05)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = ts.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = ts.compile(step) if compiles else step
+        losses = [run(ts.tensor(x * k, device="cuda"), ts.tensor(y, device="cuda")).item() for k in range(1, 8)]
+        return run, losses, [p.detach().cpu().numpy() for p in model.parameters()]
+
+    _, eager, expected = trained(False)
+    run, losses, found = trained(True)
+    np.testing.assert_allclose(losses, eager, rtol=1e-5)
+    for a, b in zip(found, expected):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    plan = run.plans[0].plan
+    (replay,) = plan.replays.graphs.values()
+    assert replay.tail is not None and 4 <= len(replay.behind) <= len(plan.steps) / 2
+    assert len(replay.sources) + len(replay.behind) == len(plan.steps)

@@ -3,6 +3,10 @@
 A launch costs the host microseconds, a kernel of a graph nothing. What a run is given, addresses and numbers, is compared with
 the run before; the kernels of steps whose words changed get new ones. Which step comes after which follows from the memory
 that they read and write, so independent branches run at the same time.
+
+Giving a kernel new words costs several launches. So steps that read a number which changes from run to run, and what comes
+after them, are left out of the graph where they are few, and launched behind it: the updates of an optimiser that counts its
+steps, while the device works on the gradients.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tensorsmith.runtime.requests import KernelStep
+from tensorsmith.targets.cpu import launch as launching
+from tensorsmith.targets.cpu.recipe import Given, NativePlan, decode_error
 from tensorsmith.targets.cuda import allocator, devices
 from tensorsmith.targets.cuda.graphs import KernelGraph
 
@@ -42,6 +48,15 @@ def order_of(accesses: Sequence[Access]) -> list[list[int]]:
     return found
 
 
+def tail_of(order: Sequence[Sequence[int]], first: set[int]) -> list[int]:
+    """These steps and all that come after them; [] where that is more than half of all."""
+    found: set[int] = set()
+    for number, before in enumerate(order):
+        if number in first or not found.isdisjoint(before):
+            found.add(number)
+    return sorted(found) if 2 * len(found) <= len(order) else []
+
+
 def _meet(a: Sequence[Range], b: Sequence[Range]) -> bool:
     return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x in a for y in b)
 
@@ -51,10 +66,11 @@ class Replays:
 
     def __init__(self, plan: Plan, accesses: Sequence[Access]) -> None:
         self.plan = plan
-        self.accesses = accesses
+        self.order = order_of(accesses)
         self.index = plan.device.index or 0
         self.graphs: dict[int, _Replay] = {}
         self.seen: set[int] = set()
+        self.tail: list[int] | None = None  # steps behind the graph, once it is known which numbers change
         self.lock = threading.Lock()
 
     def run(self, words: Sequence[int | float]) -> bool:
@@ -68,30 +84,58 @@ class Replays:
                 if stream not in self.seen:
                     self.seen.add(stream)
                     return False
-                replay = self.graphs[stream] = _Replay(self.plan, self.accesses, self.index, words)
+                replay = self.graphs[stream] = _Replay(self.plan, self.order, self.index, words, self.tail or [])
             else:
+                if self.tail is None:
+                    first = replay.readers_of_numbers_that_changed(words)
+                    if first:
+                        self.tail = tail_of(self.order, first)
+                        if self.tail:
+                            self.graphs.clear()
+                            replay = self.graphs[stream] = _Replay(self.plan, self.order, self.index, words, self.tail)
                 replay.follow(words)
             devices.use(self.index)
             replay.graph.launch(stream)
+            if replay.tail is not None:
+                replay.run_tail(words)
         return True
 
 
 class _Replay:
-    """One graph and the words it has."""
+    """One graph, the words it has, and the steps that are launched behind it."""
 
-    def __init__(self, plan: Plan, accesses: Sequence[Access], index: int, words: Sequence[int | float]) -> None:
+    def __init__(
+        self, plan: Plan, order: Sequence[Sequence[int]], index: int, words: Sequence[int | float], tail: Sequence[int]
+    ) -> None:
+        self.plan = plan
         steps = [step for step in plan.steps if isinstance(step, KernelStep)]
         assert len(steps) == len(plan.steps)
-        self.sources = [step.sources for step in steps]
-        self.readers: dict[int, list[int]] = {}  # word -> steps
+        behind = set(tail)
+        inside = [number for number in range(len(steps)) if number not in behind]
+        place = {number: k for k, number in enumerate(inside)}
+        self.sources = [steps[number].sources for number in inside]
+        self.readers: dict[int, list[int]] = {}  # word -> steps of the graph
         for number, sources in enumerate(self.sources):
             for word, _ in sources:
                 readers = self.readers.setdefault(word, [])
                 if not readers or readers[-1] != number:
                     readers.append(number)
+        first = len(plan.tensor_inputs) + len(plan.new_bytes)
+        self.numbers = range(first, first + len(plan.params) + len(plan.complex_params))
         self.words = tuple(words)
         given = [[words[w] + o if o else words[w] for w, o in sources] for sources in self.sources]
-        self.graph = KernelGraph(index, [step.recipe for step in steps], given, order_of(accesses))
+        after = [[place[k] for k in order[number]] for number in inside]
+        self.graph = KernelGraph(index, [steps[number].recipe for number in inside], given, after)
+        self.behind = list(tail)
+        self.tail: NativePlan | None = None
+        if tail:
+            table = [(steps[k].recipe, [Given(w, o) for w, o in steps[k].sources]) for k in tail]
+            self.tail = NativePlan(table, len(self.words), (), 0)
+
+    def readers_of_numbers_that_changed(self, words: Sequence[int | float]) -> set[int]:
+        """Steps, while all are in the graph, that read numbers which are others than in the run before."""
+        changed = [word for word in self.numbers if words[word] != self.words[word]]
+        return {step for word in changed for step in self.readers.get(word, ())}
 
     def follow(self, words: Sequence[int | float]) -> None:
         """Give the graph the words of this run."""
@@ -105,3 +149,11 @@ class _Replay:
         for number in stale:
             self.graph.update(number, [words[w] + o if o else words[w] for w, o in self.sources[number]])
         self.words = words
+
+    def run_tail(self, words: Sequence[int | float]) -> None:
+        """Launch the steps behind the graph, in their order."""
+        assert self.tail is not None
+        code = launching.launch_many(self.tail.address, *words)
+        if code is not None:
+            step, code = decode_error(code)
+            self.plan.fail(self.behind[step], code, words)
