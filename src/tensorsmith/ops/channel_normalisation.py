@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.core.layout import is_contiguous
 from tensorsmith.core.memory_format import format_of_first
@@ -177,13 +178,15 @@ LEAST_TOGETHER = 1024  # elements of a channel that lie together, from which one
 MOST_ROWS = 128  # points of a part of a channel
 
 
-def _division(shape: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, Any]:
+def _division(shape: tuple[int, ...], strides: tuple[int, ...], device: Device) -> dict[str, Any]:
     """How the work on a batch falls into kernels.
 
     A kernel that takes whole channels is fastest where a channel's elements lie together, or all are in the cache. Where
     the channels lie side by side, or are few and long, or change every few elements, parts of them are summed first: rows
-    of points, or what a channel has in one sample.
+    of points, or what a channel has in one sample. Kernels of a CUDA device divide the work themselves.
     """
+    if device is not CPU:
+        return {"one_kernel": True, "rows": 0}
     channels, count = shape[1], math.prod(n for i, n in enumerate(shape) if i != 1)
     if channels * count > SMALL:
         if channels > 1 and lies_last(shape, strides):
@@ -272,7 +275,7 @@ def batch_norm(
         place = input.device
         statistics = tuple([full((channels,), value, dtype=dtype, device=place) for value in (0.0, 1.0)])
         return call(_evaluated, (input, *statistics, *parameters), attrs)
-    attrs |= _division(shape, input.layout.strides)
+    attrs |= _division(shape, input.layout.strides, input.layout.device)
     result, mean, variance = call(BATCH_NORM, (input, *parameters), attrs)
     _update(running_mean, mean, float(momentum), 1.0)
     _update(running_var, variance, float(momentum), count / max(count - 1, 1))

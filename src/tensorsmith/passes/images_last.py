@@ -30,6 +30,8 @@ def images_last(
     waiting: list[Node] = []
 
     def reach(node: Node) -> None:
+        while node.op is Primitive.AGAIN:  # shows a value as it is
+            node = node.inputs[0]
         image = node.op is Primitive.CONV or node.op in _POINTWISE
         if image and node.ndim == 4 and node.dtype.is_floating_point and node.numel and node not in found:
             found.add(node)
@@ -39,6 +41,9 @@ def images_last(
         if node.op is not Primitive.CONV or not node.dtype.is_half:
             continue
         if all(reader.op is Primitive.PERMUTE for reader in consumers.get(node, ())):
+            for image in map(base_of, node.inputs):  # seen with batch and channels exchanged
+                if image.ndim == 4 and image.dtype.is_half and image.shape[1] >= FEWEST_CHANNELS:
+                    reach(image)
             if node.ndim == 4 and node.numel and node.shape[0] >= FEWEST_CHANNELS and node not in shown:
                 inner, outer, *kernel = node.shape
                 shape = (outer, *kernel, inner)
@@ -53,7 +58,11 @@ def images_last(
     while waiting:
         node = waiting.pop()
         beside = list(node.inputs) if node.op in _POINTWISE else []
-        beside += [reader for reader in consumers.get(node, ()) if reader.op in _POINTWISE]
+        readers = list(consumers.get(node, ()))
+        for reader in readers:
+            if reader.op is Primitive.AGAIN:
+                readers += consumers.get(reader, ())
+        beside += [reader for reader in readers if reader.op in _POINTWISE]
         for other in beside:
             if other.shape == node.shape:
                 reach(other)

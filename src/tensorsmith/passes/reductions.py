@@ -112,25 +112,28 @@ def _adds_halves(node: Node) -> bool:
     return node.op in (Primitive.PUT, Primitive.SCATTER) and node.attrs["reduce"] == "add" and node.dtype.is_half
 
 
-def prepare_reductions(graph: Graph) -> Graph:
-    """The same graph with empty reductions replaced and long ones split; the graph itself where there are none."""
-    kinds = (_is_empty, _is_single, _is_narrow, _is_long, _is_tall, _adds_halves)
+def prepare_reductions(graph: Graph, splitting: bool = True) -> Graph:
+    """The same graph with empty reductions replaced and long ones split; the graph itself where there are none.
+
+    splitting: off for a target whose kernels divide long reductions themselves
+    """
+    kinds = (_is_empty, _is_single, _adds_halves, *((_is_narrow, _is_long, _is_tall) if splitting else ()))
     if not any(applies(node) for node in graph.live_nodes() for applies in kinds):
         return graph
     spread = _spread(graph)
-    return rewritten(graph, lambda node, operands: _prepared(node, operands, node in spread))
+    return rewritten(graph, lambda node, operands: _prepared(node, operands, node in spread, splitting))
 
 
-def _prepared(node: Node, operands: list[Node], spread: bool) -> Node | None:
+def _prepared(node: Node, operands: list[Node], spread: bool, splitting: bool) -> Node | None:
     if _is_empty(node):
         return _neutral(operands[0].graph, node)
     if _is_single(node):
         return operands[0].graph.add(Primitive.CAST, operands, dtype=node.dtype)  # a value of its own, not a view
-    if _is_narrow(node):
+    if splitting and _is_narrow(node):
         return build.cast(_fold(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"]), node.dtype)
-    if _is_long(node):
+    if splitting and _is_long(node):
         return build.cast(_split(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"], PART), node.dtype)
-    if _is_tall(node) and not spread:
+    if splitting and _is_tall(node) and not spread:
         return build.cast(_split(build.wide(operands[0]), node.attrs["kind"], node.attrs["axis"], TALL_PART), node.dtype)
     if _adds_halves(node):
         base, index, source = operands

@@ -72,6 +72,7 @@ class CudaTarget(Target):
     align = ALIGN
     checks_first = False
     keeps = False
+    splits_reductions = False
     halves = True
     places = staticmethod(images_last)
 

@@ -482,7 +482,7 @@ def _plan(
 ) -> Plan:  # fmt: skip
     apart = {k for k, seen in enumerate(inputs) if seen is not None and seen.strides[-1:] != (1,)}
     graph = target_of(device).lowered_graph(graph, apart, lasting, stamped, "fusion" not in left_out)
-    graph = separate_updates(prepare_reductions(graph), updates)
+    graph = separate_updates(prepare_reductions(graph, target_of(device).splits_reductions), updates)
     for _ in range(2 * len(graph.nodes) + 2):
         rest, parts, origin = split_lasting(graph, stamped)
         try:

@@ -43,6 +43,7 @@ class Target:
         an error is seen after what follows has run
     places:       which values in memory lie otherwise than row after row
     halves:       whether products of float16 and bfloat16 compute something of their results before they store them
+    splits_reductions: whether a long reduction is several steps; where kernels divide it themselves, it is not
     keeps:        whether values of inputs that seldom change are kept from run to run
     """
 
@@ -50,6 +51,7 @@ class Target:
     align = ALIGN
     checks_first = True
     keeps = True
+    splits_reductions = True
     halves = False
     places: Places = staticmethod(rows_apart)
 
