@@ -21,7 +21,7 @@ def lower_attention(spec: AttentionSpec, properties: DeviceProperties) -> Lowere
     check(spec)
     if properties.architecture == "sm_90a" and attention_hopper.takes(spec):
         module = attention_hopper_backward if spec.backward else attention_hopper_forward
-        launches = module.launches(spec, properties.multiprocessors)
+        launches = module.launches(spec)
         if not spec.aligned:  # each finds out by itself which of them is to work
             launches += _elsewhere(spec, properties, attention_hopper.misaligned_text(spec))
     else:

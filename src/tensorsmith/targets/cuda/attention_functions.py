@@ -14,19 +14,21 @@ __device__ __forceinline__ float exp2_fast(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }""".strip(),
-    # The same by ordinary arithmetic, within 3e-6: x = n + f, a polynomial of f in [-1/2, 1/2] times 2^n. The unit of
-    # `exp2_fast` has a quarter of a multiprocessor's lanes. x at most 127.
-    "exp2_by_hand": """
-__device__ __forceinline__ float exp2_by_hand(float x) {
-    asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-127.0f));
-    const float shifted = x + 12583039.0f;  // 1.5 2^23 + 127: the lowest bits are n + 127
-    const float f = x - (shifted - 12583039.0f);
-    float y = 9.58285294e-3f;
-    y = __fmaf_rn(y, f, 5.59064262e-2f);
-    y = __fmaf_rn(y, f, 2.40240991e-1f);
-    y = __fmaf_rn(y, f, 6.93124175e-1f);
-    y = __fmaf_rn(y, f, 1.0f);
-    return y * __int_as_float(__float_as_int(shifted) << 23);  // 0 for n = -127
+    # A copy into the same place of every block of the cluster in `blocks`, each of which has its barrier told.
+    "tensor_load_4d_for_blocks": """
+__device__ __forceinline__ void tensor_load_4d_for_blocks(
+    unsigned int to, const void* map, int c0, int c1, int c2, int c3, unsigned int barrier, unsigned short blocks
+) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+        :: "r"(to), "l"((unsigned long long)map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier), "h"(blocks) : "memory");
+}""".strip(),
+    # Arrive at the barrier that block `rank` of the cluster has at the same place.
+    "mbarrier_arrive_at": """
+__device__ __forceinline__ void mbarrier_arrive_at(unsigned int barrier, unsigned int rank) {
+    unsigned int there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(barrier), "r"(rank));
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(there) : "memory");
 }""".strip(),
 }
 

@@ -15,6 +15,7 @@ BLOCK = 64  # columns of a tile that lie together
 GROUP_BYTES = 32 << 20  # keys and values of the batches that run at once: they stay in the cache
 _LARGEST = 1 << 31
 
+NEXT_STAGE = "if (++stage == STAGES) {\nstage = 0;\nparity ^= 1;\n}"
 TENSOR_MAP = "struct __align__(64) TensorMap { unsigned long long opaque[16]; };"
 
 
@@ -81,12 +82,21 @@ def moves(spec: AttentionSpec, names: str) -> list[tuple[str, int]]:
     return found
 
 
-def load_text(name: str, to: str, row: str, rows: int, columns: int, barrier: str) -> str:
-    """Statements that ask for a tile of `columns` columns from `row` on."""
-    place = f"(int)(inner * sizes.{name}_inner_moves), (int)(outer * sizes.{name}_outer_moves)"
-    return "\n".join(
-        f"tensor_load_4d({to} + {c * rows * 2}, &{name}_map, {c}, {row}, {place}, {barrier});" for c in range(0, columns, BLOCK)
-    )
+def load_text(name: str, to: str, row: str, rows: int, columns: int, barrier: str, cluster: int = 1) -> str:
+    """Statements that ask for a tile of `columns` columns from `row` on.
+
+    cluster: of so many blocks that want the same tile, each asks for its part of the rows, for all of them
+    """
+    place = f"(int)(inner * sizes.{name}_inner_moves), (int)(outer * sizes.{name}_outer_moves), {barrier}"
+    lines = []
+    for c in range(0, columns, BLOCK):
+        if cluster == 1:
+            lines.append(f"tensor_load_4d({to} + {c * rows * 2}, &{name}_map, {c}, {row}, {place});")
+        else:
+            part, all_blocks = rows // cluster, (1 << cluster) - 1
+            start = f"{to} + {c * rows * 2} + rank * {128 * part}"
+            lines.append(f"tensor_load_4d_for_blocks({start}, &{name}_map, {c}, {row} + rank * {part}, {place}, {all_blocks});")
+    return "\n".join(lines)
 
 
 def products_text(name: str, dtype: str, columns: int, depth: int, a_rows: int, b_rows: int) -> str:

@@ -25,6 +25,7 @@ from tensorsmith.targets.cuda.attention_fragments import (
 from tensorsmith.targets.cuda.attention_functions import with_attention_functions
 from tensorsmith.targets.cuda.attention_hopper import (
     GROUP_BYTES,
+    NEXT_STAGE,
     TENSOR_MAP,
     guard_text,
     load_text,
@@ -67,9 +68,7 @@ def usual_tiles(width: int, part: str, dropout: bool) -> Tiles:
     return Tiles(2, 96, 3) if width <= 64 else Tiles(2, 64, 3, late=False)
 
 
-def launches(
-    spec: AttentionSpec, multiprocessors: int, of_keys: Tiles | None = None, of_queries: Tiles | None = None
-) -> tuple[Launch, ...]:
+def launches(spec: AttentionSpec, of_keys: Tiles | None = None, of_queries: Tiles | None = None) -> tuple[Launch, ...]:
     """The passes: over keys, in two parts where matrices are wide, and over queries; tiles as usual where not given."""
     width = max(padded(spec.E), padded(spec.F))
     parts = ("kv", "q") if width <= 128 else ("v", "k", "q")
@@ -128,8 +127,7 @@ def _parameters(spec: AttentionSpec) -> str:
     return ", ".join([*maps, *operand_parameters(spec)[0], "const __grid_constant__ Sizes sizes"])
 
 
-# The next stage of a ring, and of the ring of what is free as soon as it was multiplied.
-_NEXT = "if (++stage == STAGES) {\nstage = 0;\nparity ^= 1;\n}"
+# The next stage of the ring of what is free as soon as it was multiplied.
 _NEXT_FREE = "if (++{0} == FREE_STAGES) {{\n{0} = 0;\n{1} ^= 1;\n}}"
 
 
@@ -276,7 +274,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
                     rows[(2 * stage + 1) * ALONG + i] = there ? delta_batch[query * sizes.delta_row] : 0.0f;
                 }}
                 mbarrier_arrive(q_full + 8 * stage);
-                {_NEXT}
+                {NEXT_STAGE}
             }}
         }}
         return;
@@ -312,7 +310,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
         {_weights(spec, f"row_lse[{column}]")}
         {found}
         {rest.strip()}
-        {_NEXT}
+        {NEXT_STAGE}
     }}
     {end.strip()}
     wgmma_wait<0>();
@@ -389,7 +387,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
                 mbarrier_wait(v_empty + 8 * v_stage, v_parity);
                 mbarrier_arrive_expect(v_full + 8 * v_stage, V_BYTES);
                 {load_text("v", "v_at + v_stage * V_BYTES", "number * ALONG", tiles.along, width, "v_full + 8 * v_stage")}
-                {_NEXT}
+                {NEXT_STAGE}
                 {_NEXT_FREE.format("v_stage", "v_parity")}
             }}
         }}
@@ -440,7 +438,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
         if (before >= 0 && lane == 0) mbarrier_arrive(k_empty + 8 * before);
         to_fragments(ds, d);
         before = stage;
-        {_NEXT}
+        {NEXT_STAGE}
         {_NEXT_FREE.format("v_stage", "v_parity")}
     }}
     wgmma_fence();

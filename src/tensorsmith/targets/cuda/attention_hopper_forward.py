@@ -26,6 +26,7 @@ from tensorsmith.targets.cuda.attention_fragments import (
 from tensorsmith.targets.cuda.attention_functions import with_attention_functions
 from tensorsmith.targets.cuda.attention_hopper import (
     GROUP_BYTES,
+    NEXT_STAGE,
     TENSOR_MAP,
     guard_text,
     load_text,
@@ -46,13 +47,13 @@ NAME = "attention_forward_hopper"
 @dataclass(frozen=True)
 class Tiles:
     """keys: of a tile; consumers: warpgroups of 64 queries; stages: tiles of keys and values under way; turns: whether
-    warpgroups take turns at the tensor cores; by_hand: of 8 exponentials, those that ordinary arithmetic computes."""
+    warpgroups take turns at the tensor cores; cluster: blocks with neighbouring queries that bring tiles for each other."""
 
     keys: int
     consumers: int
     stages: int
     turns: bool
-    by_hand: int = 0
+    cluster: int = 1
 
 
 def usual_tiles(width: int) -> Tiles:
@@ -62,30 +63,32 @@ def usual_tiles(width: int) -> Tiles:
     return Tiles(128, 2, 2, True) if width <= 128 else Tiles(64, 2, 2, True)
 
 
-def launches(spec: AttentionSpec, multiprocessors: int, tiles: Tiles | None = None) -> tuple[Launch, ...]:
-    """One launch: blocks stay on their multiprocessors and take one unit, a tile of queries of a batch, after the other."""
+def launches(spec: AttentionSpec, tiles: Tiles | None = None) -> tuple[Launch, ...]:
+    """One launch."""
     depth, width = padded(spec.E), padded(spec.F)
     tiles = tiles or usual_tiles(max(depth, width))
     queries = 64 * tiles.consumers
-    blocks = math.ceil(spec.L / queries)
+    blocks = math.ceil(spec.L / queries / tiles.cluster) * tiles.cluster
     group = max(1, min(spec.batch, GROUP_BYTES // (2 * spec.S * (depth + width))))
     fields = [
-        *spec.sizes(), *moves(spec, "qkv"), ("tiles", blocks), ("group", group), ("units", spec.batch * blocks),
+        *spec.sizes(), *moves(spec, "qkv"), ("tiles", blocks), ("group", group),
         ("whole_pairs", int(all(place % 2 == 0 for place in (spec.F, *spec.results()[0][1])))),
     ]  # fmt: skip
-    maps = [tensor_map(spec, "q", 64), tensor_map(spec, "k", tiles.keys), tensor_map(spec, "v", tiles.keys)]
+    part = tiles.keys // tiles.cluster
+    maps = [tensor_map(spec, "q", 64), tensor_map(spec, "k", part), tensor_map(spec, "v", part)]
     arguments: list[Argument] = [*maps, *operand_parameters(spec)[1], constant(fields)]
-    shared = 1024 + 2 * (queries * depth + tiles.stages * tiles.keys * (depth + width)) + 8 * (2 + 4 * tiles.stages)
-    grid = (min(spec.batch * blocks, multiprocessors), 1, 1)
+    shared = 1024 + 2 * (queries * depth + tiles.stages * tiles.keys * (depth + width)) + 8 * (1 + 4 * tiles.stages)
+    grid = (spec.batch * blocks, 1, 1)
     block = (128 * (tiles.consumers + 1), 1, 1)
-    return (Launch(_source(spec, tiles, fields), NAME, grid, block, tuple(arguments), shared),)
+    cluster = (tiles.cluster, 1, 1)
+    return (Launch(_source(spec, tiles, fields), NAME, grid, block, tuple(arguments), shared, cluster),)
 
 
 def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | float]]) -> str:
     depth, width, dtype = padded(spec.E), padded(spec.F), spec.dtype.name
     numbers = {
-        "KEYS": tiles.keys, "CONSUMERS": tiles.consumers, "STAGES": tiles.stages, "DEPTH": depth, "WIDTH": width,
-        "SCORES": tiles.keys // 2, "SUMS": width // 2,
+        "KEYS": tiles.keys, "CONSUMERS": tiles.consumers, "STAGES": tiles.stages, "CLUSTER": tiles.cluster,
+        "DEPTH": depth, "WIDTH": width, "SCORES": tiles.keys // 2, "SUMS": width // 2,
         "Q_BYTES": 128 * depth, "K_BYTES": 2 * tiles.keys * depth, "V_BYTES": 2 * tiles.keys * width,
     }  # fmt: skip
     # setmaxnreg divides 65536 registers among the warpgroups.
@@ -97,9 +100,6 @@ def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | flo
     scores = scores_text(spec, tiles.keys // 2, query, key, "tile_query", "key0 + KEYS")
     factor = "" if prescaled(spec) else " * scale_log2"
     exponent = "s[i] - base[i / 2 % 2]" if prescaled(spec) else "__fmaf_rn(s[i], scale_log2, -base[i / 2 % 2])"
-    exponential = f"exp2_fast({exponent})"
-    if tiles.by_hand:
-        exponential = f"i % 8 < {tiles.by_hand} ? exp2_by_hand({exponent}) : {exponential}"
     other = "1 + (consumer + 1) % CONSUMERS"
     turn = "barrier_sync(1 + consumer, 256);" if tiles.turns else ""
     pass_on = f"barrier_arrive({other}, 256);" if tiles.turns else ""
@@ -116,15 +116,32 @@ def _source(spec: AttentionSpec, tiles: Tiles, fields: list[tuple[str, int | flo
             #pragma unroll
             for (int i = 0; i < SCORES; i++) s[i] = dropped[i / 32] >> i % 32 & 1 ? 0.0f : s[i] * (float)sizes.factor;
         }""".strip()
-    # The longest units, those of the last queries, come first; a group of batches has its keys in the cache together.
-    place = f"""
-            const long long group = unit / (sizes.group * sizes.tiles), of_group = unit % (sizes.group * sizes.tiles);
-            const long long here = min(sizes.group, sizes.batch - group * sizes.group);
-            const long long tile = sizes.tiles - 1 - of_group / here, batch = sizes.group * group + of_group % here;
-            const long long outer = batch / sizes.inner, inner = batch % sizes.inner;
-            const int row0 = (int)tile * 64 * CONSUMERS;
-            const int seen = {"min(keys, row0 + 64 * CONSUMERS)" if spec.causal else "keys"};
-            const int count = (seen + KEYS - 1) / KEYS;""".strip()
+    clusters = tiles.cluster > 1
+    # A stage is free where no block of the cluster reads it any more.
+    ranks = range(tiles.cluster)
+    done = {
+        name: " ".join(f"mbarrier_arrive_at({name}_empty + 8 * {{0}}, {rank});" for rank in ranks)
+        if clusters
+        else f"mbarrier_arrive({name}_empty + 8 * {{0}});"
+        for name in "kv"
+    }
+    loads = {
+        name: load_text(
+            name, f"{name}_at + stage * {name.upper()}_BYTES", "number * KEYS", tiles.keys, columns,
+            f"{name}_full + 8 * stage", tiles.cluster,
+        )
+        for name, columns in (("k", depth), ("v", width))
+    }  # fmt: skip
+    see = "min(keys, {0} + 64 * CONSUMERS)" if spec.causal else "keys"
+    unseen = ""
+    if clusters and spec.causal:
+        unseen = f"""
+    for (int number = all_count - 1; number >= count; number--) {{  // tiles that only other blocks of the cluster see
+        mbarrier_wait(k_full + 8 * stage, parity);
+        mbarrier_wait(v_full + 8 * stage, parity);
+        if (lane == 0) {{ {done["k"].format("stage")} {done["v"].format("stage")} }}
+        {NEXT_STAGE}
+    }}""".strip()
     kernel = f"""
 extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {NAME}(
     {", ".join(parameters)}
@@ -133,46 +150,47 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
     extern __shared__ char memory[];
     const unsigned int base_address = (shared_address(memory) + 1023) & ~1023u;
     const unsigned int q_at = base_address, k_at = q_at + CONSUMERS * Q_BYTES, v_at = k_at + STAGES * K_BYTES;
-    const unsigned int q_full = v_at + STAGES * V_BYTES, q_empty = q_full + 8, k_full = q_empty + 8;
-    const unsigned int v_full = k_full + 8 * STAGES, k_empty = v_full + 8 * STAGES, v_empty = k_empty + 8 * STAGES;
-    const int keys = (int)sizes.S, queries = (int)sizes.L;
+    const unsigned int q_full = v_at + STAGES * V_BYTES, k_full = q_full + 8, v_full = k_full + 8 * STAGES;
+    const unsigned int k_empty = v_full + 8 * STAGES, v_empty = k_empty + 8 * STAGES;
     const int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {{
         mbarrier_init(q_full, 1);
-        mbarrier_init(q_empty, 4 * CONSUMERS);
         for (int stage = 0; stage < STAGES; stage++) {{
             mbarrier_init(k_full + 8 * stage, 1);
             mbarrier_init(v_full + 8 * stage, 1);
-            mbarrier_init(k_empty + 8 * stage, 4 * CONSUMERS);
-            mbarrier_init(v_empty + 8 * stage, 4 * CONSUMERS);
+            mbarrier_init(k_empty + 8 * stage, 4 * CONSUMERS * CLUSTER);
+            mbarrier_init(v_empty + 8 * stage, 4 * CONSUMERS * CLUSTER);
         }}
         mbarrier_fence();
     }}
-    __syncthreads();
+    {"cluster_sync();" if clusters else "__syncthreads();"}
+    {"const unsigned int rank = cluster_rank();" if clusters else ""}
+    // The longest blocks, those of the last queries, start first; a group of batches has its keys in the cache together.
+    const long long unit = blockIdx.x / CLUSTER, pairs = sizes.tiles / CLUSTER;
+    const long long group = unit / (sizes.group * pairs), of_group = unit % (sizes.group * pairs);
+    const long long here = min(sizes.group, sizes.batch - group * sizes.group);
+    const long long batch = sizes.group * group + of_group % here, outer = batch / sizes.inner, inner = batch % sizes.inner;
+    const int last0 = (int)((pairs - of_group / here) * CLUSTER - 1) * 64 * CONSUMERS;  // of the cluster's last block
+    const int row0 = last0{" - (int)(CLUSTER - 1 - rank) * 64 * CONSUMERS" if clusters else ""};
+    const int keys = (int)sizes.S, queries = (int)sizes.L;
+    const int seen = {see.format("row0")}, count = (seen + KEYS - 1) / KEYS;
+    const int all_count = ({see.format("last0")} + KEYS - 1) / KEYS;
     if (warpgroup == 0) {{
         fewer_registers<{few}>();
         if (threadIdx.x == 0) {{
-            int stage = 0, parity = 1, q_parity = 1;
-            for (long long unit = blockIdx.x; unit < sizes.units; unit += gridDim.x) {{
-                {place}
-                mbarrier_wait(q_empty, q_parity);
-                q_parity ^= 1;
-                mbarrier_arrive_expect(q_full, CONSUMERS * Q_BYTES);
-                for (int consumer = 0; consumer < CONSUMERS; consumer++) {{
-                    {load_text("q", "q_at + consumer * Q_BYTES", "row0 + 64 * consumer", 64, depth, "q_full")}
-                }}
-                for (int number = count - 1; number >= 0; number--) {{
-                    mbarrier_wait(k_empty + 8 * stage, parity);
-                    mbarrier_arrive_expect(k_full + 8 * stage, K_BYTES);
-                    {load_text("k", "k_at + stage * K_BYTES", "number * KEYS", tiles.keys, depth, "k_full + 8 * stage")}
-                    mbarrier_wait(v_empty + 8 * stage, parity);
-                    mbarrier_arrive_expect(v_full + 8 * stage, V_BYTES);
-                    {load_text("v", "v_at + stage * V_BYTES", "number * KEYS", tiles.keys, width, "v_full + 8 * stage")}
-                    if (++stage == STAGES) {{
-                        stage = 0;
-                        parity ^= 1;
-                    }}
-                }}
+            mbarrier_arrive_expect(q_full, CONSUMERS * Q_BYTES);
+            for (int consumer = 0; consumer < CONSUMERS; consumer++) {{
+                {load_text("q", "q_at + consumer * Q_BYTES", "row0 + 64 * consumer", 64, depth, "q_full")}
+            }}
+            int stage = 0, parity = 1;
+            for (int number = all_count - 1; number >= 0; number--) {{
+                mbarrier_wait(k_empty + 8 * stage, parity);
+                mbarrier_arrive_expect(k_full + 8 * stage, K_BYTES);
+                {loads["k"]}
+                mbarrier_wait(v_empty + 8 * stage, parity);
+                mbarrier_arrive_expect(v_full + 8 * stage, V_BYTES);
+                {loads["v"]}
+                {NEXT_STAGE}
             }}
         }}
         return;
@@ -181,18 +199,16 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
     const int consumer = warpgroup - 1, warp = threadIdx.x / 32 % 4;
     const unsigned int q_here = q_at + consumer * Q_BYTES;
     const float scale_log2 = (float)(sizes.scale * 1.44269504088896340736);
-    {begin_turns}
-    int stage = 0, parity = 0, q_parity = 0;
-    for (long long unit = blockIdx.x; unit < sizes.units; unit += gridDim.x) {{
-    {place}
     const int tile_query = row0 + 64 * consumer, first_query = tile_query + 16 * warp;
     {batch_text(spec)}
     float s[SCORES], out[SUMS], largest[2], total[2], base[2];
     unsigned int p[KEYS / 16][4];
     #pragma unroll
     for (int i = 0; i < SUMS; i++) out[i] = 0;
-    mbarrier_wait(q_full, q_parity);
-    q_parity ^= 1;
+    {begin_turns}
+    int stage = 0, parity = 0;
+    {unseen}
+    mbarrier_wait(q_full, 0);
     mbarrier_wait(k_full + 8 * stage, parity);
     {turn}
     wgmma_fence();
@@ -201,7 +217,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
     {pass_on}
     wgmma_wait<0>();
     settle(s);
-    if (lane == 0) mbarrier_arrive(k_empty + 8 * stage);
+    if (lane == 0) {{ {done["k"].format("stage")} }}
     {{
         const int key0 = (count - 1) * KEYS;
         {scores}
@@ -219,31 +235,27 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
         }}
         #pragma unroll
         for (int i = 0; i < SCORES; i++) {{
-            s[i] = {exponential};
+            s[i] = exp2_fast({exponent});
             total[i / 2 % 2] += s[i];
         }}
         {drop}
         to_fragments(p, s);
     }}
     for (int number = count - 2; number >= 0; number--) {{
-        const unsigned int v_stage = v_at + stage * V_BYTES, v_ready = v_full + 8 * stage, v_done = v_empty + 8 * stage;
-        const int v_parity = parity;
-        if (++stage == STAGES) {{
-            stage = 0;
-            parity ^= 1;
-        }}
+        const int v_stage = stage, v_parity = parity;
+        {NEXT_STAGE}
         mbarrier_wait(k_full + 8 * stage, parity);
         {turn}
         wgmma_fence();
         scores(s, q_here, k_at + stage * K_BYTES);
         wgmma_commit();
-        mbarrier_wait(v_ready, v_parity);
-        add_values(out, p, v_stage);
+        mbarrier_wait(v_full + 8 * v_stage, v_parity);
+        add_values(out, p, v_at + v_stage * V_BYTES);
         wgmma_commit();
         {pass_on}
         wgmma_wait<1>();
         settle(s);
-        if (lane == 0) mbarrier_arrive(k_empty + 8 * stage);
+        if (lane == 0) {{ {done["k"].format("stage")} }}
         const int key0 = number * KEYS;
         {scores}
         float factor[2];
@@ -263,32 +275,26 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
         }}
         #pragma unroll
         for (int i = 0; i < SCORES; i++) {{
-            s[i] = {exponential};
+            s[i] = exp2_fast({exponent});
             total[i / 2 % 2] += s[i];
         }}
         {drop}
         wgmma_wait<0>();
         settle(out);
-        if (lane == 0) mbarrier_arrive(v_done);
+        if (lane == 0) {{ {done["v"].format("v_stage")} }}
         #pragma unroll
         for (int i = 0; i < SUMS; i++) out[i] *= factor[i / 2 % 2];
         to_fragments(p, s);
     }}
-    if (lane == 0) mbarrier_arrive(q_empty);
     mbarrier_wait(v_full + 8 * stage, parity);
     wgmma_fence();
     add_values(out, p, v_at + stage * V_BYTES);
     wgmma_commit();
     wgmma_wait<0>();
     settle(out);
-    if (lane == 0) mbarrier_arrive(v_empty + 8 * stage);
-    if (++stage == STAGES) {{
-        stage = 0;
-        parity ^= 1;
-    }}
-    {_finish(spec)}
-    }}
     {end_turns}
+    {_finish(spec)}
+    {"cluster_sync();  // other blocks may still arrive at barriers of this one" if clusters else ""}
 }}
 """
     head = [
