@@ -43,6 +43,16 @@ template <typename T, int N> __device__ __forceinline__ void forget(Pack<T, N>& 
         }
     }
 }""",
+    # The same offset, of which the compiler does not know that it has read there before.
+    "read_again": """
+__device__ __forceinline__ int read_again(int offset) {
+    asm volatile("" : "+r"(offset));
+    return offset;
+}
+__device__ __forceinline__ long long read_again(long long offset) {
+    asm volatile("" : "+l"(offset));
+    return offset;
+}""",
     # Elements apart from each other, or at an address that no pack can have; those from `count` on are left as they are.
     "load_elements": """
 template <typename T, int N, typename Index>

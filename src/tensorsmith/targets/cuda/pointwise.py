@@ -34,8 +34,9 @@ from tensorsmith.targets.cuda.memory_functions import MEMORY_FUNCTIONS
 from tensorsmith.targets.cuda.packs import aligned_test, computed_packs
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
-BLOCK = 256
-_IN_FLIGHT = 64  # bytes that a thread asks for before it computes
+BLOCK = 128
+_IN_FLIGHT = 32  # bytes that a thread asks for before it computes: measured best; of halves, which take longer to compute,
+_IN_FLIGHT_OF_HALVES = 64
 _MOST_INSTRUCTIONS = 2000  # of the unrolled body
 
 
@@ -66,7 +67,8 @@ def choose(canonical: Canonical, properties: DeviceProperties) -> PointwiseTile:
         width //= 2
     points = math.prod(extents)
     read = sum(structure.inputs[k].itemsize for k, inner in enumerate(structure.inner[: len(structure.inputs)]) if inner)
-    unroll = max(1, min(4, _IN_FLIGHT // max(1, width * read), _MOST_INSTRUCTIONS // (2 * width * cost)))
+    in_flight = _IN_FLIGHT_OF_HALVES if min(sizes, default=4) < 4 else _IN_FLIGHT
+    unroll = max(1, min(4, in_flight // max(1, width * read), _MOST_INSTRUCTIONS // (width * cost)))
     unroll = 1 << unroll.bit_length() - 1
     if is_small(points // (width * unroll), properties):
         unroll = 1

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tensorsmith.kernels.canonical import Canonical, Structure
+from tensorsmith.kernels.canonical import Canonical
 from tensorsmith.kernels.levels import Levels, find_levels
 from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cuda.body import PLACES, body_cost, needed_for, state_dtype
@@ -133,7 +133,8 @@ def _outer_width(canonical: Canonical) -> int:
 
 
 def _limited(canonical: Canonical, width: int) -> int:
-    while width > 1 and width * body_cost(canonical.structure.body) > MOST_INSTRUCTIONS // 2:
+    places = any(instr.reduction in PLACES for instr in canonical.structure.body)
+    while width > 1 and (width * body_cost(canonical.structure.body) > MOST_INSTRUCTIONS // 2 or places and width > 4):
         width //= 2
     return width
 
@@ -148,8 +149,10 @@ def _read_bytes(canonical: Canonical, width: int, classes: tuple[int, ...]) -> i
     return sum(structure.inputs[k].itemsize * (width if classes[k] else 1) for k in read)
 
 
-def held_words(canonical: Canonical, levels: Levels, width: int, classes: tuple[int, ...], keep: bool) -> int:
-    """Registers that a unit takes at most, between passes that share it; `keep`: with its expensive values."""
+def held_words(
+    canonical: Canonical, levels: Levels, width: int, classes: tuple[int, ...], keep: bool, shared: tuple[int, ...] = ()
+) -> int:
+    """Registers that a unit takes at most, between passes that share it; keep: with its expensive values; shared: not held."""
     structure = canonical.structure
     kept = kept_values(structure, levels) if keep else ()
     work = passes(structure, levels)
@@ -163,7 +166,9 @@ def held_words(canonical: Canonical, levels: Levels, width: int, classes: tuple[
             later |= {a for p in fresh for a in structure.body[p].args} & available
             have |= fresh & set(kept)
         loads = {structure.body[p].index for p in later if structure.body[p].kind is Kind.LOAD and levels.varies[p]}
-        words = sum(-(-structure.inputs[k].itemsize * (width if classes[k] else 1) // 4) for k in loads)
+        loads -= set(shared)
+        least = 4 if keep else 1  # halves are likely to be held as floats, unless there is no room
+        words = sum(-(-max(least, structure.inputs[k].itemsize) * (width if classes[k] else 1) // 4) for k in loads)
         words += sum(width * -(-structure.body[p].dtype.itemsize // 4) for p in later & available)
         most = max(most, words)
         available |= needed_for(structure, work[number], available) & set(kept)
@@ -202,13 +207,14 @@ def _inner(
     along = canonical.structure.along
     most = _most_unrolled(canonical, base.width)
     if element_passes(canonical, levels) > 1:
+        shared = _shared_by_rows(canonical)
         for cluster, keep in _residences(canonical, levels, properties):
-            cap = min(most, max(1, HELD_WORDS // held_words(canonical, levels, base.width, along, keep)))
+            cap = min(most, max(1, HELD_WORDS // held_words(canonical, levels, base.width, along, keep, shared)))
             lanes = _lanes(math.ceil(units / cluster), cap)
             if lanes <= LONGEST_BLOCK:
                 tile = replace(base, lanes=lanes, resident=True, cluster=cluster, keep=keep)
                 tile = _rows_of_block(tile, rows, properties)
-                tile = replace(tile, unroll=math.ceil(units / (lanes * cluster)), late=_late(canonical, levels))
+                tile = replace(tile, unroll=math.ceil(units / (lanes * cluster)), shared=shared)
                 return RowPlan((tile,), cluster, rows, units, tile.lanes * tile.unroll)
     unroll = min(most, 8, max(1, IN_FLIGHT // max(1, _read_bytes(canonical, base.width, along))))
     lanes = min(LONGEST_BLOCK, _lanes(units, unroll))
@@ -216,18 +222,12 @@ def _inner(
     return _in_parts(canonical, levels, tile, rows, units, properties)
 
 
-def _late(canonical: Canonical, levels: Levels) -> tuple[int, ...]:
-    """Inputs that only the last pass reads and that are the same for all rows, so that caches have them."""
-    structure = canonical.structure
-    *before, last = passes(structure, levels)
-    early = {structure.body[p].index for roots in before for p in needed_for(structure, roots) if _is_load(structure, p)}
-    loads = {structure.body[p].index for p in needed_for(structure, last) if _is_load(structure, p)} - early
-    shared = [k for k in sorted(loads) if not any(canonical.strides[k]) and structure.along[k]]
-    return tuple(shared) if canonical.extents != (1,) else ()
-
-
-def _is_load(structure: Structure, position: int) -> bool:
-    return structure.body[position].kind is Kind.LOAD
+def _shared_by_rows(canonical: Canonical) -> tuple[int, ...]:
+    """Inputs along the row that are the same for all rows: caches have them, registers need not."""
+    inputs = range(len(canonical.structure.inputs))
+    if canonical.extents == (1,):
+        return ()
+    return tuple(k for k in inputs if canonical.structure.along[k] and not any(canonical.strides[k]))
 
 
 def _lanes(units: int, cap: int) -> int:

@@ -55,8 +55,8 @@ class RowTile:
     unroll: units of a thread, all of its row if resident; exact: whether every thread has all of its units
     stage: the pass of this launch where each is a launch of its own; `levels.count` for the one that stores results
     cluster: blocks that share a row in one launch; keep: whether a resident row has its expensive values beside it
-    blocks: how many blocks a multiprocessor must have room for; late: inputs that no pass but the last one reads, and that all
-    rows share
+    blocks: how many blocks a multiprocessor must have room for
+    shared: inputs along the row that all rows share: each pass of a resident row reads them anew, from a cache
     """
 
     inner: bool
@@ -73,7 +73,7 @@ class RowTile:
     cluster: int = 1
     keep: bool = True
     blocks: int = 1
-    late: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -128,9 +128,10 @@ class RowText:
         self.outputs = range(structure.first_output, structure.operand_count)
         self.names = {k: f"in{k}" for k in self.inputs}
         self.names |= {k: f"out{k - structure.first_output}" for k in self.outputs}
-        self.read = [k for k in self.inputs if self.moves[k] and k not in tile.late]
+        self.read = [k for k in self.inputs if self.moves[k] and k not in tile.shared]
         self.lines: list[str] = []
         self.divisors: set[str] = set()
+        self.passed = 0
         along = [d for d, row in zip(structure.outputs, structure.rows) if not row]
         self.all_halves = all(dtype.is_half for dtype in along)
         self.uniform = uniform_scope(structure)
@@ -204,7 +205,7 @@ class RowText:
         if self.aligned != "true":
             self._line(f"const bool aligned = {self.aligned};")
         if tile.resident:
-            self._declare_packs("", (*self.read, *tile.late))
+            self._declare_packs("", self.read)
             self._loads("begin", "")
         if not tile.inner:
             self._row_packs()
@@ -213,7 +214,7 @@ class RowText:
 
     def _packed(self) -> list[int]:
         """Operands in memory that are read or written by packs."""
-        found = [k for k in (*self.read, *self.tile.late) if self.classes[k] == 1]
+        found = [k for k in (*self.read, *self.tile.shared) if self.classes[k] == 1]
         rows = self.structure.rows
         for output, k in enumerate(self.outputs):
             if self.classes[k] == 1 and (not rows[output] or not self.tile.inner):
@@ -395,7 +396,7 @@ class RowText:
         if not tile.exact:
             self._line(f"{indent}    if (q >= end) continue;")
         drawn = [p for p in range(len(self.body)) if any(f"random{p}.at(" in line for line in inside.lines)]
-        for line in [*before, *random_blocks(self.body, drawn)]:
+        for line in [*self._shared_lines(inside), *before, *random_blocks(self.body, drawn)]:
             self._line(f"{indent}    {line}")
         self._line(f"{indent}    #pragma unroll")
         self._line(f"{indent}    for (int e = 0; e < {tile.width}; e++) {{")
@@ -412,10 +413,29 @@ class RowText:
         if not tile.resident:
             self._line("}")
         self.stored |= {p for p in self.kept if p in inside.known}
-        if tile.resident and not tile.keep:
+        self.passed += 1
+        again = self._read_from_packs_again() if tile.resident else []
+        if again:
             self._line("#pragma unroll")
-            packs = " ".join(f"forget(x{k}[n]);" for k in self.read)
-            self._line(f"for (int n = 0; n < {tile.unroll}; n++) {{ {packs} }}")
+            self._line(f"for (int n = 0; n < {tile.unroll}; n++) {{ {' '.join(f'forget(x{k}[n]);' for k in again)} }}")
+
+    def _read_from_packs_again(self) -> list[int]:
+        """Packs of which later passes compute anew: of halves, which take half the room, and of all where nothing is kept."""
+        later = [p for roots in passes(self.structure, self.levels)[self.passed :] for p in roots]
+        needed = needed_for(self.structure, later, self.stored)
+        loads = {self.body[p].index for p in needed if self.body[p].kind is Kind.LOAD}
+        return [k for k in self.read if k in loads and (self.structure.inputs[k].is_half or not self.tile.keep)]
+
+    def _shared_lines(self, inside: Scope) -> list[str]:
+        """Read the packs of unit n that all rows share, where the lines of a pass name them."""
+        lines = []
+        for k in self.tile.shared:
+            if any(f"x{k}[n]" in line for line in inside.lines):
+                address = f"in{k} + read_again({self._place(k)})"
+                lines.append(f"{self._pack_type(k)} x{k}[1];")
+                lines += self._either(self._load(k, f"x{k}[0]", address, True), self._load(k, f"x{k}[0]", address, False))
+                inside.lines[:] = [line.replace(f"x{k}[n]", f"x{k}[0]") for line in inside.lines]
+        return lines
 
     def _reduce(self, positions: Sequence[int]) -> None:
         """One pass for several REDUCEs, and their states joined; where passes are launches, left in scratch."""
@@ -734,9 +754,6 @@ class RowText:
         self._divisors(roots)
         inside = self._element_scope("        ")
         before, after = [], []
-        for k in self.tile.late:
-            address = f"in{k} + {self._place(k)}"
-            before += self._either(self._load(k, f"x{k}[n]", address, True), self._load(k, f"x{k}[n]", address, False))
         for (k, _), root in zip(chosen, roots):
             half = halves[k] is not None
             before.append(f"Pack<{self.types[k]}, {width}> y{k};" + (f" float f{k}[{width}];" if half else ""))
