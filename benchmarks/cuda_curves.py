@@ -24,9 +24,10 @@ from tensorsmith.models.resnet import ResNet20
 Make = Callable[[], Any]
 Batch = tuple[np.ndarray, np.ndarray]
 
-MODELS: dict[str, tuple[Make, tuple[int, ...]]] = {
-    "lenet": (lambda: LeNet(1, 28, 10), (1, 28, 28)),
-    "resnet20": (lambda: ResNet20(3, 10), (3, 32, 32)),
+# With these rates a weight that differs in its last bit moves no loss by more than a thousandth.
+MODELS: dict[str, tuple[Make, tuple[int, ...], float]] = {
+    "lenet": (lambda: LeNet(1, 28, 10), (1, 28, 28), 0.005),
+    "resnet20": (lambda: ResNet20(3, 10), (3, 32, 32), 0.02),
 }
 
 
@@ -43,11 +44,11 @@ def batches(shape: tuple[int, ...], count: int, batch: int) -> list[Batch]:
     return found
 
 
-def train(make: Make, data: list[Batch], device: str, compiled: bool) -> tuple[list[float], float]:
+def train(make: Make, rate: float, data: list[Batch], device: str, compiled: bool) -> tuple[list[float], float]:
     """Losses of all steps, and images a second without the first two steps."""
     ts.manual_seed(0)
     model = make().to(device)
-    optimizer = ts.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
+    optimizer = ts.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=1e-4)
 
     def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
@@ -78,14 +79,14 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=0.02)
     options = parser.parse_args()
     wrong = 0
-    for name, (make, shape) in MODELS.items():
+    for name, (make, shape, rate) in MODELS.items():
         if options.only not in (None, name):
             continue
         data = batches(shape, options.steps, options.batch)
-        expected, speed = train(make, data, "cpu", True)
+        expected, speed = train(make, rate, data, "cpu", True)
         print(f"{name}: cpu compiled {speed:8.0f} images/s, loss {expected[0]:.4f} -> {np.mean(expected[-5:]):.4f}", flush=True)
         for compiled in (False, True):
-            found, speed = train(make, data, options.device, compiled)
+            found, speed = train(make, rate, data, options.device, compiled)
             worst = max(abs(a - b) for a, b in zip(found, expected)) / expected[0]
             right = worst <= options.tolerance and np.mean(expected[-5:]) < 0.8 * expected[0]
             wrong += not right
