@@ -19,9 +19,11 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.canonical import arrange
 from tensorsmith.kernels.spec_scan import JOINED, PLACES, ScanSpec, identity
+from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.gather import memory_type
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties, Launch, Lowered, Word
@@ -29,7 +31,7 @@ from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expr
 from tensorsmith.targets.cuda.walk import WALK, walk_words
 
 _BLOCK = 256
-_ITEMS_BYTES = 16  # of consecutive elements that a thread takes, at least four of them
+_ITEMS_BYTES = 16  # of consecutive elements that a thread takes, four of them to eight
 _SHORT = 16  # elements of a row that one thread walks
 _LONGEST_OF_WARP = 1024
 _TILES_OF_CHUNK = 4
@@ -54,9 +56,31 @@ class _Structure:
         return self.kind in PLACES
 
     @property
+    def summed(self) -> bool:
+        """Whether a log-sum-exp is held as the largest value and the sum of the exponentials of the distances to it.
+
+        Joining takes one exponential so. It rounds what is beyond the digits of float32, so float64 is joined by logarithms.
+        """
+        return self.kind == "logsumexp" and self.dtype is not dtypes.float64
+
+    @property
+    def second(self) -> str:
+        """The other part of the state, beside the value."""
+        return "place" if self.places else "sum" if self.summed else ""
+
+    @property
+    def second_type(self) -> str:
+        return "long long" if self.places else c_type(self.state)
+
+    @property
     def items(self) -> int:
         """Consecutive elements of a thread."""
-        return max(4, _ITEMS_BYTES // self.dtype.itemsize)
+        return min(8, max(4, _ITEMS_BYTES // self.dtype.itemsize))
+
+    @property
+    def bounds(self) -> str:
+        """Threads of a block, and how many blocks a multiprocessor takes: so many that no registers are spilled."""
+        return f"{_BLOCK}, {3 if self.second else 4}"
 
 
 def lower_scan(spec: ScanSpec, properties: DeviceProperties | None = None) -> Lowered:
@@ -84,7 +108,7 @@ def lower_scan(spec: ScanSpec, properties: DeviceProperties | None = None) -> Lo
     given = [Word(0), Word(1)]
     if chunks > 1:
         size = spec.state_dtype.itemsize
-        scratch = (rows * chunks * size, *((rows * chunks * 8,) if structure.places else ()))
+        scratch = (rows * chunks * size, *((rows * chunks * 8,) if structure.second else ()))
         given += [Word(2 + k) for k in range(len(scratch))]
         phases = [("joined", rows * chunks * width), ("before", rows), ("carried", rows * chunks * width)]
     else:
@@ -108,6 +132,13 @@ def _join(structure: _Structure) -> str:
         # Of equal zeros the later one, which is where cummax and cummin say that the extreme was met.
         comparison = ">" if kind == "max" else "<"
         return f"return a.value {comparison} b.value || a.value != a.value ? a : b;"
+    if structure.summed:
+        factor = apply_expression(Fn.EXP, state, ["(less - a.value)"])
+        return f"""const {c_type(state)} less = b.value > a.value ? a.value : b.value;
+    const {c_type(state)} of_less = b.value > a.value ? a.sum : b.sum, of_more = b.value > a.value ? b.sum : a.sum;
+    a.value = b.value > a.value ? b.value : a.value;
+    a.sum = of_more + of_less * (less == a.value ? 1 : {factor});  // equal infinities are as far as equal numbers
+    return a;"""
     return f"a.value = {apply_expression(JOINED[kind], state, ['a.value', 'b.value'])};\n    return a;"
 
 
@@ -115,16 +146,24 @@ def _state_text(structure: _Structure) -> str:
     """The state of a row, and how it is joined, read and written."""
     dtype, state, places = structure.dtype, structure.state, structure.places
     loaded = "(element != 0)" if dtype.kind == "b" else cast_expression(dtype, state, "element")
-    stored = "state.place" if places else cast_expression(state, dtype, "state.value")
+    total = f"(state.value + {apply_expression(Fn.LOG, state, ['state.sum'])})" if structure.summed else "state.value"
+    stored = "state.place" if places else cast_expression(state, dtype, total)
+    second = f" {structure.second_type} {structure.second};" if structure.second else ""
+    nothing = {"place": " state.place = -1;", "sum": " state.sum = 0;"}.get(structure.second, "")
+    one = {"place": " state.place = at;", "sum": " state.sum = 1;"}.get(structure.second, "")
+
+    part = f"state.{structure.second}"
+    up = f"\n    {part} = __shfl_up_sync(0xffffffffu, {part}, distance);" if structure.second else ""
+    across = f"\n    {part} = __shfl_sync(0xffffffffu, {part}, 31);" if structure.second else ""
     result = "long long" if places else memory_type(dtype)
     carrier = "int" if state.itemsize < 4 else c_type(state)  # shuffles exist for 4 and 8 bytes
     return f"""struct Sizes {{ Walk<2> walk; long long along[2], extent, chunk, chunks; }};
 struct State {{
-    {c_type(state)} value;{" long long place;  // -1 where nothing was met" if places else ""}
+    {c_type(state)} value;{second}
 }};
 __device__ __forceinline__ State nothing() {{
     State state;
-    state.value = {literal(state, identity(structure.kind, state))};{" state.place = -1;" if places else ""}
+    state.value = {literal(state, identity(structure.kind, state))};{nothing}
     return state;
 }}
 __device__ __forceinline__ State join(State a, State b) {{
@@ -134,20 +173,18 @@ typedef {memory_type(dtype)} Element;
 typedef {result} Result;
 __device__ __forceinline__ State state_of(Element element, long long at) {{
     State state;
-    state.value = {loaded};{" state.place = at;" if places else ""}
+    state.value = {loaded};{one}
     return state;
 }}
 __device__ __forceinline__ Result result_of(State state) {{
     return {stored};
 }}
 __device__ __forceinline__ State earlier(State state, int distance) {{  // that of the thread `distance` before
-    state.value = ({c_type(state)})__shfl_up_sync(0xffffffffu, ({carrier})state.value, distance);
-{"    state.place = __shfl_up_sync(0xffffffffu, state.place, distance);" if places else ""}
+    state.value = ({c_type(state)})__shfl_up_sync(0xffffffffu, ({carrier})state.value, distance);{up}
     return state;
 }}
 __device__ __forceinline__ State last(State state) {{  // that of the last thread of the warp
-    state.value = ({c_type(state)})__shfl_sync(0xffffffffu, ({carrier})state.value, 31);
-{"    state.place = __shfl_sync(0xffffffffu, state.place, 31);" if places else ""}
+    state.value = ({c_type(state)})__shfl_sync(0xffffffffu, ({carrier})state.value, 31);{across}
     return state;
 }}"""
 
@@ -254,9 +291,12 @@ def _text(structure: _Structure) -> str:
     result = "long long" if places else memory_type(structure.dtype)
     pointers = f"const {memory_type(structure.dtype)}* source, {result}* result"
     if phase != "whole":
-        pointers += f", {c_type(structure.state)}* values" + (", long long* places" if places else "")
-    take = "{0}.value = values[number];" + (" {0}.place = places[number];" if places else "")
-    keep = "values[number] = {0}.value;" + (" places[number] = {0}.place;" if places else "")
+        pointers += f", {c_type(structure.state)}* values"
+        pointers += f", {structure.second_type}* seconds" if structure.second else ""
+    take, keep = "{0}.value = values[number];", "values[number] = {0}.value;"
+    if structure.second:
+        take += f" {{0}}.{structure.second} = seconds[number];"
+        keep += f" seconds[number] = {{0}}.{structure.second};"
     if phase == "before":
         body = _BEFORE.replace("TAKE(total)", take.format("total")).replace("KEEP(before)", keep.format("before"))
     else:
@@ -281,7 +321,7 @@ def _text(structure: _Structure) -> str:
         packs = packs.replace(f"{name}_ALIGNMENT", str(value))
     kernel = f"""{_state_text(structure)}{packs.replace("ITEMS", str(structure.items))}
 
-extern "C" __global__ void __launch_bounds__({_BLOCK}) {_name(structure)}({pointers}, const Sizes sizes) {{
+extern "C" __global__ void __launch_bounds__({structure.bounds}) {_name(structure)}({pointers}, const Sizes sizes) {{
 {body.rstrip()}
 }}
 """
