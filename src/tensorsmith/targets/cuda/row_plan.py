@@ -19,7 +19,7 @@ from tensorsmith.targets.cuda.body import PLACES, body_cost, needed_for, state_d
 from tensorsmith.targets.cuda.index_plan import division_words, fits_int, pack_width, reach
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties
 from tensorsmith.targets.cuda.rescaled_sums import rescaled_sums
-from tensorsmith.targets.cuda.row_text import WARP, RowTile, kept_values, passes
+from tensorsmith.targets.cuda.row_tile import WARP, RowTile, kept_values, passes
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
 BLOCK = 256
