@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def lowered_request(
         def failed(code: int, addresses: Sequence[int]) -> Exception:
             return launcher.failed(recipe, code)
 
-        made = lowered if kernel is None else kernel
+        made = lowered if kernel is None else replace(lowered, spec=kernel.spec)
         return KernelStep(lowered.name, recipe, sources, lowered.bytes_moved, lowered.flops, failed, made)
 
     request = Request(places, step, size, kernel)

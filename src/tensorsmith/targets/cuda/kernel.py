@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tensorsmith.kernels.spec import KernelSpec
+
 
 @dataclass(frozen=True)
 class DeviceProperties:
@@ -97,6 +99,7 @@ class Lowered:
     words:       how many words a run gives before the scratch buffers (operands and scalars)
     scratch:     bytes of every scratch buffer; their addresses are the last words
     bytes_moved: the fewest bytes of device memory that the work needs; flops: floating-point operations
+    spec:        of a fused kernel, what it computes
     """
 
     name: str
@@ -105,3 +108,4 @@ class Lowered:
     scratch: tuple[int, ...] = field(default=())
     bytes_moved: int = 0
     flops: int = 0
+    spec: KernelSpec | None = None
