@@ -62,7 +62,11 @@ class Tile:
 
 @dataclass(frozen=True)
 class _Structure:
-    """What the text of a kernel depends on. sides: how A and B lie, "k", "rows" or "vectors" (rows, 16 bytes at a time)."""
+    """What the text of a kernel depends on.
+
+    sides: how A and B lie: along "k", with "rows" side by side, which where strides allow it are copied as "vectors" of 16
+        bytes, or "strided"
+    """
 
     dtype: DType
     tile: Tile
@@ -109,7 +113,7 @@ def _side(strides: tuple[int, int, int, int], dtype: DType) -> str:
     outer, inner, row, k = strides
     if row == 1:
         return "vectors" if all(stride * dtype.itemsize % 16 == 0 for stride in (outer, inner, k)) else "rows"
-    return "k" if k == 1 else "rows" if 0 < row < k else "k"
+    return "k" if k == 1 else "strided"
 
 
 def _line(s: _Structure, rows: int) -> int:
@@ -122,35 +126,32 @@ def _stage_elements(s: _Structure) -> int:
 
 
 def _copy(s: _Structure, number: int) -> str:
-    """The text of a function that starts copying one operand's part of a step."""
+    """The text of a function that starts copying one operand's part of a step; `whole`: all of it is inside the operand."""
     rows = (s.tile.rows if number == 0 else s.tile.columns)(s.dtype)
     element, size, side, line = c_type(s.dtype), s.dtype.itemsize, s.sides[number], _line(s, rows)
-    name, depth = "copy_a" if number == 0 else "copy_b", s.tile.depth
-    vector = 16 // size
-    if side == "vectors" and depth * rows // vector < THREADS:
-        side = "rows"
-    if side == "k":
+    depth, vector = s.tile.depth, 16 // size
+    row_step, k_step = "1" if side in ("rows", "vectors") else "row_step", "1" if side == "k" else "k_step"
+    places = "const int r = threadIdx.x % 32, k = threadIdx.x / 32;"
+    if side in ("k", "strided"):
         places = "const int r = threadIdx.x / 32 * 4 + threadIdx.x % 32 / 8, k = threadIdx.x % 8;"
-    else:
-        places = "const int r = threadIdx.x % 32, k = threadIdx.x / 32;"
     vectors = ""
-    if side == "vectors":
+    if side == "vectors" and depth * rows // vector >= THREADS:
         each = rows // vector
         vectors = f"""
     if (((unsigned long long)from & 15) == 0) {{
         const int r = threadIdx.x % {each} * {vector}, k = threadIdx.x / {each};
         const int left = rows_left - r;
-        const unsigned int bytes = left <= 0 ? 0 : left < {vector} ? left * {size} : 16;
+        const unsigned int bytes = whole || left >= {vector} ? 16 : left <= 0 ? 0 : left * {size};
         #pragma unroll
         for (int j = 0; j < {depth * each // THREADS}; j++) {{
             const int line = k + j * {THREADS // each};
-            const bool inside = bytes && line < k_left;
+            const bool inside = whole || (bytes && line < k_left);
             cp_async_16(to + (line * {line} + r) * {size}, inside ? from + r + line * k_step : from, inside ? bytes : 0);
         }}
         return;
     }}"""
     return f"""
-__device__ __forceinline__ void {name}(
+template <bool whole> __device__ __forceinline__ void copy_{"ab"[number]}(
     unsigned int to, const {element}* from, long long row_step, long long k_step, int rows_left, int k_left) {{{vectors}
     {places}
     #pragma unroll
@@ -158,8 +159,8 @@ __device__ __forceinline__ void {name}(
         #pragma unroll
         for (int j = 0; j < {depth // 8}; j++) {{
             const int row = r + 32 * i, line = k + 8 * j;
-            const bool inside = row < rows_left && line < k_left;
-            const {element}* const source = inside ? from + row * row_step + line * k_step : from;
+            const bool inside = whole || (row < rows_left && line < k_left);
+            const {element}* const source = inside ? from + row * {row_step} + line * {k_step} : from;
             cp_async_{size}(to + (line * {line} + row) * {size}, source, inside ? {size} : 0);
         }}
     }}
@@ -218,9 +219,16 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {2 if tile.down * tile.a
         if (step < steps) {{
             const unsigned int to = base + step % STAGES * stage_elements * {dtype.itemsize};
             const int left = end - begin - step * DEPTH;
-            copy_a(to, a + step * DEPTH * sizes.a[3], sizes.a[2], sizes.a[3], rows_left, left);
-            const {element}* const from = b + step * DEPTH * sizes.b[2];
-            copy_b(to + DEPTH * LINE_A * {dtype.itemsize}, from, sizes.b[3], sizes.b[2], columns_left, left);
+            const unsigned int to_b = to + DEPTH * LINE_A * {dtype.itemsize};
+            const {element}* const from_a = a + step * DEPTH * sizes.a[3];
+            const {element}* const from_b = b + step * DEPTH * sizes.b[2];
+            if (rows_left == ROWS && columns_left == COLUMNS && left >= DEPTH) {{
+                copy_a<true>(to, from_a, sizes.a[2], sizes.a[3], ROWS, DEPTH);
+                copy_b<true>(to_b, from_b, sizes.b[3], sizes.b[2], COLUMNS, DEPTH);
+            }} else {{
+                copy_a<false>(to, from_a, sizes.a[2], sizes.a[3], rows_left, left);
+                copy_b<false>(to_b, from_b, sizes.b[3], sizes.b[2], columns_left, left);
+            }}
         }}
         cp_async_commit();
     }};
