@@ -471,7 +471,7 @@ unsigned long long thread_key() { return current - threads.data(); }
 void poll() {
     at_poll();
     // Were all living threads polling, twice over, nothing would ever change.
-    if (++idle_polls > 2 * living + 2 && ready.size() + 1 >= living && next_start >= threads.size()) deadlock();
+    if (++idle_polls > (order_state ? 40 : 2) * living + 2 && ready.size() + 1 >= living && next_start >= threads.size()) deadlock();
     if (idle_polls > 64 * (living + 2) && next_start >= threads.size()) deadlock();
     if (ready.empty() && next_start >= threads.size()) return;
     ready.push_back(current);
