@@ -28,6 +28,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--approve", action="store_true", help="write the kept texts of CUDA kernels anew, do not compare")
     choices = ("cpu", "cuda", "cuda-emulated")
     parser.addoption("--device", choices=choices, default="cpu", help="where the operators' tests keep their tensors")
     parser.addoption("--one-in", type=int, default=1, metavar="N", help="run every N-th test, by a hash of its name")
