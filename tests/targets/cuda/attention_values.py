@@ -100,6 +100,7 @@ HOPPER = {
     "mask of numbers": {"dtype": float16, "L": 150, "S": 140, "E": 64, "F": 64, "mask": float32, "scale": -0.1, "causal": True},
     "dropout": {"dtype": float16, "L": 70, "S": 200, "E": 40, "F": 128, "dropout": 0.5},
     "256 columns": {"dtype": bfloat16, "lead": (1, 1), "L": 70, "S": 130, "E": 256, "F": 192, "causal": True},
+    "large scores": {"dtype": float16, "L": 130, "S": 900, "E": 64, "F": 40, "scale": 2.0, "causal": True},
     "hidden row": {"dtype": bfloat16, "mask": bool_, "hidden_row": True},
 }  # fmt: skip
 

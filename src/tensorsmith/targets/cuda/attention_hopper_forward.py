@@ -268,6 +268,8 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
             }}
             most = fmaxf(most, shuffle<float>(most, 1));
             most = fmaxf(most, shuffle<float>(most, 2));
+            // Weights may be as large as 2^8: what was summed is seldom scaled anew.
+            most = (most - largest[h]){factor} <= 8.0f ? largest[h] : most;
             base[h] = most == -{infinity("float")} ? 0.0f : most{factor};
             factor[h] = exp2_fast(largest[h]{factor} - base[h]);
             total[h] *= factor[h];
@@ -282,8 +284,10 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
         wgmma_wait<0>();
         settle(out);
         if (lane == 0) {{ {done["v"].format("v_stage")} }}
-        #pragma unroll
-        for (int i = 0; i < SUMS; i++) out[i] *= factor[i / 2 % 2];
+        if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) {{
+            #pragma unroll
+            for (int i = 0; i < SUMS; i++) out[i] *= factor[i / 2 % 2];
+        }}
         to_fragments(p, s);
     }}
     mbarrier_wait(v_full + 8 * stage, parity);
