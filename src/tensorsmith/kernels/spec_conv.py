@@ -24,7 +24,8 @@ Extents = tuple[int, ...]
 class ConvSpec:
     """One convolution over 1 to 3 axes of space; launch words are x, w, y, the others of the body.
 
-    x, w, y: extents (N, C, *S), (O, C / groups, *K), (N, O, *P); *_strides: element strides, negative ones in w alone
+    x, w, y: extents (N, C, *S), (O, C / groups, *K), (N, O, *P); *_strides: element strides, negative ones in w alone;
+        y may have fewer images than x, whose last ones are for nothing then
     stride, low, dilation, step: one an axis of space; low may be negative
     body:    a pointwise computation on results, LOAD 0, and on others, LOAD k; None stores the sums
     others:  element strides of every other along the axes of y
@@ -56,7 +57,7 @@ class ConvSpec:
             raise ValueError(f"ConvSpec: {self.x}, {self.w}, {self.y} with {given} attributes an axis of space")
         if not self.starts:
             object.__setattr__(self, "starts", (0,) * (3 + len(self.others)))
-        if self.x[1] != self.w[1] * self.groups or self.w[0] % self.groups or (self.x[0], self.w[0]) != self.y[:2]:
+        if self.x[1] != self.w[1] * self.groups or self.w[0] % self.groups or self.y[1] != self.w[0] or self.y[0] > self.x[0]:
             raise ValueError(f"ConvSpec: channels of {self.x}, {self.w}, {self.y} do not fit in {self.groups} groups")
 
     @property

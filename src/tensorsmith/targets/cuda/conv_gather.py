@@ -106,10 +106,11 @@ def gather_sizes(spec: ConvSpec, tile: Tile, splits: int, parts: int = 1) -> tup
     struct, constant = sizes_struct(
         {
             "rows": rows, "columns": columns, "depth": depth, "down": down, "across": across, "splits": splits,
-            "part": part, "parts": parts, "groups": spec.groups, "batch": spec.x[0], "inner": max(spec.w[1], 1),
-            "taps": max(spec.taps, 1), "positions": spec.positions, "starts": spec.starts, "y": spec.y[2:],
-            "kernel": [max(n, 1) for n in spec.w[2:]], "space": spec.x[2:], "stride": spec.stride, "low": spec.low,
-            "dilation": spec.dilation, "x_strides": spec.x_strides, "w_strides": spec.w_strides, "y_strides": spec.y_strides,
+            "part": part, "parts": parts, "groups": spec.groups, "batch": spec.x[0], "kept": spec.y[0],
+            "inner": max(spec.w[1], 1), "taps": max(spec.taps, 1), "positions": spec.positions, "starts": spec.starts,
+            "y": spec.y[2:], "kernel": [max(n, 1) for n in spec.w[2:]], "space": spec.x[2:], "stride": spec.stride,
+            "low": spec.low, "dilation": spec.dilation, "x_strides": spec.x_strides, "w_strides": spec.w_strides,
+            "y_strides": spec.y_strides,
             **{f"o{k}_strides": strides for k, strides in enumerate(spec.others, 1)},
         }
     )  # fmt: skip
@@ -178,7 +179,7 @@ class GatherText:
         for a in self.axes:
             lines.append(f"    const int c{a} = p{a} * (int)s.stride[{a}] - (int)s.low[{a}];")
             lines.append(f"    at += c{a} * (int)s.x_strides[{a + 2}]; to += p{a} * (int)s.y_strides[{a + 2}];")
-        lines.append("    row_x[i] = at; row_y[i] = to;")
+        lines.append("    row_x[i] = at; row_y[i] = image < (int)s.kept ? to : -1;")
         for number, a in enumerate(self.checks):
             lines.append(f"    row_c{a}[i] = {f'row < rows ? c{a} : {OUTSIDE}' if number == 0 else f'c{a}'};")
         for k in self.apart:
@@ -232,4 +233,4 @@ class GatherText:
             own = f"(first_column + {column}) * (int)s.o{k}_strides[1]"
             places |= {"column": own, "": f"row_o{k}[{row}] + {own}"}
             given.append(f"o{k}[{places[kind]}]")
-        return f"y[{places['y']}] = finished({', '.join([value, *given, 'error'])});"
+        return f"if (row_y[{row}] >= 0) y[{places['y']}] = finished({', '.join([value, *given, 'error'])});"

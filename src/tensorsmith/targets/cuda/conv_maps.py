@@ -123,6 +123,13 @@ def maps_of_x(spec: ConvSpec, box: Box, word: int) -> list[TensorMap]:
     return found
 
 
+def map_of_x(spec: ConvSpec, box: Box) -> TensorMap:
+    """The map of x, word 0, for boxes of pixels as they lie."""
+    shape = (spec.x[1], *reversed(spec.x[2:]), spec.x[0])
+    along = (*reversed(spec.x_strides[2:]), spec.x_strides[0])
+    return _tensor_map(spec, 0, shape, along, (BLOCK, *reversed(box.space), box.images), spec.starts[0])
+
+
 def b_across(spec: ConvSpec) -> bool:
     """Whether the columns of the right operand lie side by side."""
     return by_taps(spec) or spec.w_strides[1] != 1 or (spec.w[1] == 1 and spec.w_strides[0] == 1)

@@ -7,10 +7,12 @@ are read so, transposed where need be. Sums leave through shared memory, in the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tensorsmith.kernels.spec_conv import ConvSpec
+from tensorsmith.kernels.spec_conv import ConvSpec, Extents
 from tensorsmith.targets.cuda.conv_gather import Gather, GatherText, Tile, gather_of, gather_sizes
+from tensorsmith.targets.cuda.conv_maps import by_taps
+from tensorsmith.targets.cuda.conv_pack import packed_bytes, packed_strides, packing_launch
 from tensorsmith.targets.cuda.conv_split import finishing_launch, partial_bytes
 from tensorsmith.targets.cuda.epilogue import finished_function
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties, ErrorWord, Launch, Word
@@ -41,7 +43,55 @@ def fits_mma(spec: ConvSpec, properties: DeviceProperties) -> bool:
 def mma_launches(
     spec: ConvSpec, properties: DeviceProperties, scratch: int
 ) -> tuple[tuple[Launch, ...], tuple[int, ...]]:  # fmt: skip
-    """The launches of a convolution, and the bytes of its scratch, which is word `scratch`."""
+    """The launches of a convolution, and the bytes of its scratch, which begins with word `scratch`: copies of operands
+    whose channels do not lie side by side in eights, and sums of parts of the depth.
+    """
+    copies: list[Launch] = []
+    needed: list[int] = []
+    words = [0, 1]
+    lies, shapes = _in_pieces(spec)
+    for number, strides in enumerate(lies):
+        if strides is None:
+            continue
+        contiguous = 0 if by_taps(spec) else 1
+        shape, given = (spec.x, spec.x_strides) if number == 0 else (spec.w, spec.w_strides)
+        words[number] = scratch + len(needed)
+        needed.append(packed_bytes(shape, contiguous))
+        target = Word(words[number])
+        copies.append(packing_launch(shape, given, spec.starts[number], contiguous, Word(number), target))
+    if copies:
+        starts = tuple(0 if n < 2 and lies[n] is not None else start for n, start in enumerate(spec.starts))
+        x_strides, w_strides = lies[0] or spec.x_strides, lies[1] or spec.w_strides
+        spec = replace(spec, x=shapes[0], w=shapes[1], x_strides=x_strides, w_strides=w_strides, starts=starts)
+    launches, more = _multiplied(spec, properties, (words[0], words[1]), scratch + len(needed))
+    return (*copies, *launches), (*needed, *more)
+
+
+def _in_pieces(spec: ConvSpec) -> tuple[tuple[Extents | None, Extents | None], tuple[Extents, Extents]]:
+    """How copies of x and w lie in which 16 bytes are channels of a pixel, None where the operand itself does or no copy
+    would; and the extents of both, with channels behind the last that are zeros.
+    """
+    gather = gather_of(spec, True)
+    if not spec.dtype.is_half or spec.groups != 1 or 0 in (*spec.x, *spec.w):
+        return (None, None), (spec.x, spec.w)
+    eights = -(-spec.x[0 if by_taps(spec) else 1] // 8) * 8
+    if by_taps(spec):
+        x, w = (eights, *spec.x[1:]), spec.w
+        copied = (not _a_pieces(spec, gather), not _b_pieces(spec, gather) and spec.w[0] % 8 == 0)
+    else:
+        x, w = (spec.x[0], eights, *spec.x[2:]), (spec.w[0], eights, *spec.w[2:])
+        ragged = eights != spec.w[1]
+        copied = (ragged or not _a_pieces(spec, gather), ragged or not _b_pieces(spec, gather))
+    contiguous = 0 if by_taps(spec) else 1
+    of_x = packed_strides(spec.x, contiguous) if copied[0] else None
+    of_w = packed_strides(spec.w, contiguous) if copied[1] else None
+    return (of_x, of_w), (x, w)
+
+
+def _multiplied(
+    spec: ConvSpec, properties: DeviceProperties, operands: tuple[int, int], scratch: int
+) -> tuple[tuple[Launch, ...], tuple[int, ...]]:  # fmt: skip
+    """The launches for operands, words `operands`, as they lie."""
     rows, columns, depth = spec.x[0] * spec.positions, spec.w[0] // spec.groups, spec.w[1] * spec.taps
     tile, warps = _tile(spec, properties)
     blocks = -(-rows // tile.rows) * -(-columns // tile.columns) * spec.groups
@@ -52,12 +102,11 @@ def mma_launches(
     others = len(spec.others)
     shared = _shared_bytes(structure)
     if splits == 1:
-        words = tuple(Word(i) for i in range(3 + others))
+        words = tuple(map(Word, (*operands, *range(2, 3 + others))))
         return (Launch(text, "conv_mma", (grid, 1, 1), (256, 1, 1), (*words, ErrorWord(), arguments), shared),), ()
     partial = Word(scratch)
-    first = Launch(
-        text, "conv_mma", (grid, 1, 1), (256, 1, 1), (Word(0), Word(1), partial, ErrorWord(), arguments), shared
-    )
+    given = (Word(operands[0]), Word(operands[1]), partial, ErrorWord(), arguments)
+    first = Launch(text, "conv_mma", (grid, 1, 1), (256, 1, 1), given, shared)
     return (first, finishing_launch(spec, splits, partial)), (partial_bytes(spec, splits),)
 
 

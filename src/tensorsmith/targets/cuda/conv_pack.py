@@ -1,7 +1,8 @@
 """Operands of a convolution copied so that tensor maps take them: what their boxes run along lies side by side.
 
 (other, space, channels) is written from whatever strides, in tiles of 32 positions by 32 channels that are turned in shared
-memory. Rows of channels start at multiples of 16 bytes.
+memory. Rows of channels start at multiples of 16 bytes, and are zeros
+behind the last channel.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ def packing_launch(
     rank, other = len(shape) - 2, 1 - contiguous
     positions, channels = math.prod(shape[2:]), shape[contiguous]
     along_space = strides[contiguous] != 1
+    pitch = -(-channels // VECTOR) * VECTOR
     struct, sizes = sizes_struct(
         {
             "positions": positions, "channels": channels, "start": start, "other": strides[other],
-            "channel": strides[contiguous], "pitch": packed_strides(shape, contiguous)[-1] if positions > 0 else VECTOR,
-            "down": -(-positions // SIDE), "across": -(-channels // SIDE), "space": shape[2:], "strides": strides[2:],
+            "channel": strides[contiguous], "pitch": pitch,
+            "down": -(-positions // SIDE), "across": -(-pitch // SIDE), "space": shape[2:], "strides": strides[2:],
         }
     )  # fmt: skip
     place = []
@@ -63,21 +65,21 @@ extern "C" __global__ void __launch_bounds__(256) conv_pack(const unsigned short
     #pragma unroll
     for (int i = threadIdx.x / 32; i < {SIDE}; i += 8) {{
         const int position = first_position + {position}, channel = first_channel + {channel};
-        if (position < s.positions && channel < s.channels) {{
+        if (position < s.positions && channel < s.pitch) {{
             long long at = s.start + other * s.other + channel * s.channel;
             int rest = position;
             {decoded}
-            tile[{channel}][{position}] = from[at];
+            tile[{channel}][{position}] = channel < s.channels ? from[at] : 0;
         }}
     }}
     __syncthreads();
     #pragma unroll
     for (int i = threadIdx.x / 32; i < {SIDE}; i += 8) {{
         const int position = first_position + i, channel = first_channel + threadIdx.x % 32;
-        if (position < s.positions && channel < s.channels)
+        if (position < s.positions && channel < s.pitch)
             to[(other * s.positions + position) * s.pitch + channel] = tile[threadIdx.x % 32][i];
     }}
 }}
 """
-    grid = -(-positions // SIDE) * -(-channels // SIDE) * shape[other]
+    grid = -(-positions // SIDE) * -(-pitch // SIDE) * shape[other]
     return Launch(text, "conv_pack", (grid, 1, 1), (256, 1, 1), (source, target, sizes))

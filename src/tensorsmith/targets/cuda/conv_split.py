@@ -42,6 +42,7 @@ def finishing_launch(spec: ConvSpec, splits: int, partial: Word) -> Launch:
     const long long results = (long long)rows * columns * s.groups;
     const {number}* const at = partial + (group * rows + first_row + m) * columns + first_column + n;
     {number} sum = 0;
+    #pragma unroll 8
     for (int part = 0; part < (int)s.parts; part++) sum += at[part * results];
     {text.stored("m", "n", "sum")}
 }}

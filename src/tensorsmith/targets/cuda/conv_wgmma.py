@@ -67,7 +67,7 @@ class WgmmaTile:
 
 
 @dataclass(frozen=True)
-class _Structure:
+class Structure:
     """What the text depends on."""
 
     dtype: DType
@@ -145,12 +145,12 @@ def _multiplied(
     partial = splits > 1
     gather = gather_of(spec, partial)
     maps = [*maps_of_x(spec, box, operands[0]), map_of_w(spec, box, tile.columns, operands[1])]
-    structure = _Structure(
+    structure = Structure(
         spec.dtype, spec.rank, tile, taps, b_across(spec),
         tuple(step > 1 for step in (spec.dilation if taps else spec.stride)), len(maps) - 1, gather.body, gather.others,
-        partial, not taps or box.lines == BLOCK, _vectors(spec),
+        partial, not taps or box.lines == BLOCK, stores_vectors(spec),
     )  # fmt: skip
-    direct = _direct_spec(spec, columns) if partial else spec
+    direct = as_partial(spec) if partial else spec
     direct_struct, direct_sizes, function = direct_function(direct, partial)
     struct, sizes = sizes_struct(
         {
@@ -183,16 +183,16 @@ def _splits(items: int, chunks: int, properties: DeviceProperties) -> int:
     return max(1, min(properties.multiprocessors // items, chunks // 4))
 
 
-def _vectors(spec: ConvSpec) -> bool:
+def stores_vectors(spec: ConvSpec) -> bool:
     others = [s for axis, (n, s) in enumerate(zip(spec.y, spec.y_strides)) if axis != 1 and n > 1]
     groups = spec.groups == 1 or spec.w[0] // spec.groups % VECTOR == 0
     return spec.y_strides[1] == 1 and spec.starts[2] % VECTOR == 0 and groups and all(s % VECTOR == 0 for s in others)
 
 
-def _direct_spec(spec: ConvSpec, columns: int) -> ConvSpec:
+def as_partial(spec: ConvSpec) -> ConvSpec:
     """The convolution with its results where sums of parts lie: row by row."""
     strides = [0] * (spec.rank + 2)
-    along = columns
+    along = spec.w[0] // spec.groups
     axes = [0, *reversed(range(2, spec.rank + 2))] if by_taps(spec) else [*reversed(range(2, spec.rank + 2)), 0]
     for axis in axes:
         strides[axis] = along
@@ -201,7 +201,7 @@ def _direct_spec(spec: ConvSpec, columns: int) -> ConvSpec:
     return replace(spec, y_strides=tuple(strides))
 
 
-def _text(s: _Structure, struct: str, direct_struct: str, function: str) -> str:
+def _text(s: Structure, struct: str, direct_struct: str, function: str) -> str:
     tile, rank = s.tile, s.rank
     maps = ", ".join(f"const __grid_constant__ TensorMap x_map{i}" for i in range(s.maps))
     element, stored = "unsigned short", "float" if s.partial else "unsigned short"
@@ -235,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) conv_wgmma(
     const __grid_constant__ Sizes s, const __grid_constant__ DirectSizes direct) {{
     if (((unsigned long long)x | (unsigned long long)w) & 15) {{
         any_convolution(x, w, y, {"".join(f"o{k}, " for k in others)}error, direct);
-        {_other_parts() if s.partial else ""}
+        {other_parts() if s.partial else ""}
         return;
     }}
     extern __shared__ unsigned char shared[];
@@ -260,11 +260,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) conv_wgmma(
             int stage = 0, parity = 1;
             for (int item = blockIdx.x; item < items; item += gridDim.x) {{
                 {_item(s)}
-                {_lines(_producer_start(s), 16)}
+                {code(_producer_start(s), 16)}
                 for (int chunk = first_chunk; chunk < end_chunk; chunk++) {{
                     const unsigned int a = ring + stage * STAGE_BYTES, b = a + TILE_ROWS * {LINE}, full = barriers + 8 * stage;
                     mbarrier_wait(barriers + 8 * (STAGES + stage), parity);
-                    {_lines(_producer_chunk(s, load), 20)}
+                    {code(_producer_chunk(s, load), 20)}
                     if (++stage == STAGES) {{
                         stage = 0;
                         parity ^= 1;
@@ -321,8 +321,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) conv_wgmma(
             #pragma unroll
             for (int i = 0; i < {tile.rows // 64}; i++) {{
                 const int r = {"0" if tile.alternating else f"consumer * {tile.rows}"} + i * 64 + warp * 16 + lane % 16;
-                {_lines(_place_of_row(s), 16)}
-{_partial_stores() if s.partial else _stores(s)}
+                {code(_place_of_row(s), 16)}
+{_partial_stores() if s.partial else store_lines(s)}
             }}
         }}
     }}
@@ -331,18 +331,19 @@ extern "C" __global__ void __launch_bounds__(384, 1) conv_wgmma(
     return with_tensor_core_functions(kernel) + "\n" + kernel
 
 
-def _lines(lines: list[str], indent: int) -> str:
+def code(lines: list[str], indent: int) -> str:
+    """Lines of a text at an indentation."""
     return ("\n" + " " * indent).join(lines)
 
 
-def _other_parts() -> str:
+def other_parts() -> str:
     """The sums of the first part are all; those of the others are zero."""
     return """const long long results = s.rows * s.columns, threads = gridDim.x * (long long)blockDim.x;
         const long long thread = blockIdx.x * (long long)blockDim.x + threadIdx.x;
         for (long long i = results + thread; i < results * s.splits; i += threads) y[i] = 0;"""
 
 
-def _item(s: _Structure) -> str:
+def _item(s: Structure) -> str:
     """What an item is: a tile of columns, of rows, a part of the depth, a group."""
     lines = [
         "int rest = item;",
@@ -351,10 +352,10 @@ def _item(s: _Structure) -> str:
         "const int split = rest % (int)s.splits, group = rest / (int)s.splits;",
         "const int first_chunk = split * (int)s.part, end_chunk = min(first_chunk + (int)s.part, (int)s.chunks);",
     ]
-    return _lines(lines, 16)
+    return code(lines, 16)
 
 
-def _tile_coordinates(s: _Structure, number: str, name: str) -> list[str]:
+def _tile_coordinates(s: Structure, number: str, name: str) -> list[str]:
     """Which box along each axis of space, and of images, a number is."""
     lines = [f"int {name}_rest = {number};"]
     for a in reversed(range(s.rank)):
@@ -362,7 +363,7 @@ def _tile_coordinates(s: _Structure, number: str, name: str) -> list[str]:
     return [*lines, f"int {name}_image = {name}_rest;"]
 
 
-def _shifted(s: _Structure, a: int, value: str, name: str, step: str) -> list[str]:
+def _shifted(s: Structure, a: int, value: str, name: str, step: str) -> list[str]:
     """The place in a map of a coordinate of x, and the remainder that chooses the map."""
     if not s.strided[a]:
         return [f"const int {name}{a} = {value};"]
@@ -373,7 +374,7 @@ def _shifted(s: _Structure, a: int, value: str, name: str, step: str) -> list[st
     ]
 
 
-def _which_map(s: _Structure, name: str, step: str) -> list[str]:
+def _which_map(s: Structure, name: str, step: str) -> list[str]:
     """The map of the remainders."""
     if s.maps == 1:
         return [f"const TensorMap* const {name}_map = &x_map0;"]
@@ -387,7 +388,7 @@ def _which_map(s: _Structure, name: str, step: str) -> list[str]:
     return [f"const int {name}_number = {number};", f"const TensorMap* const {name}_map = {chosen};"]
 
 
-def _producer_start(s: _Structure) -> list[str]:
+def _producer_start(s: Structure) -> list[str]:
     """What the producer knows of an item before it walks the depth."""
     axes = range(s.rank)
     if not s.by_taps:
@@ -407,7 +408,7 @@ def _producer_start(s: _Structure) -> list[str]:
     return lines
 
 
-def _producer_chunk(s: _Structure, load: str) -> list[str]:
+def _producer_chunk(s: Structure, load: str) -> list[str]:
     """The copies of a chunk, and the step to the next."""
     axes, back = range(s.rank), list(reversed(range(s.rank)))
     b_boxes = s.tile.columns // BLOCK
@@ -448,7 +449,7 @@ def _producer_chunk(s: _Structure, load: str) -> list[str]:
     return [*lines, f"{step}++k_image;{' }' * s.rank}"]
 
 
-def _place_of_row(s: _Structure) -> list[str]:
+def _place_of_row(s: Structure) -> list[str]:
     """Where the results of row r of a tile go: elements from y, -1 outside; and where the others of the body lie."""
     axes = range(s.rank)
     if s.by_taps:
@@ -501,7 +502,7 @@ def _partial_stores() -> str:
                 }"""
 
 
-def _stores(s: _Structure) -> str:
+def store_lines(s: Structure) -> str:
     """16 rows of a warp: finished in registers, laid out in shared memory, stored 8 channels at a time.
 
     Others that lie as the results do come the same way back: in pieces into shared memory, from there as fragments.
@@ -543,17 +544,17 @@ def _stores(s: _Structure) -> str:
                 #pragma unroll
                 for (int part = 0; part < COLUMNS / 64; part++) {{
                     __syncwarp();
-                    {_lines(first, 20)}
+                    {code(first, 20)}
                     #pragma unroll
                     for (int q = 0; q < 4; q++) {{  // 16 columns: four matrices of 8 x 8
                         unsigned int pair[2][2];
                         #pragma unroll
                         for (int c = 0; c < 2; c++) {{
                             const int j = part * 8 + q * 2 + c, column = first_column + 8 * j + lane % 4 * 2;
-                            {_lines(per_column, 28)}
+                            {code(per_column, 28)}
                             #pragma unroll
                             for (int h = 0; h < 2; h++) {{
-                                {_lines(before, 32)}
+                                {code(before, 32)}
                                 pair[c][h] = {packed};
                             }}
                         }}
@@ -586,7 +587,7 @@ def _stores(s: _Structure) -> str:
 _PIECE = "const unsigned int line = lane % 16, piece = q * 2 + lane / 16;"
 
 
-def _brought(s: _Structure, k: int) -> list[str]:
+def _brought(s: Structure, k: int) -> list[str]:
     """Lines that bring 64 channels of an other that lies as the results into fragments `whole{k}`."""
     return [
         "#pragma unroll",

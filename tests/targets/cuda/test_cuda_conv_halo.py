@@ -1,0 +1,81 @@
+"""Convolutions that read a patch once for all taps, on the emulated device."""
+
+import numpy as np
+import pytest
+from conv_cases import problem, spec_only
+
+from emulator.run import run_lowered
+from tensorsmith.core.dtypes import bfloat16
+from tensorsmith.targets.cuda.compile import compile_cubin
+from tensorsmith.targets.cuda.conv_halo import Squares, halo_launches, pays_halo
+from tensorsmith.targets.cuda.conv_halo_weight import halo_weight_launches, pays_halo_weight
+from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
+
+HOPPER = DeviceProperties("sm_90a", multiprocessors=2, shared_bytes=163 * 1024)  # what the emulated device has
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    import emulator
+
+    emulator.activate()
+
+
+SIZES = [
+    ((2, 64, 16, 16), (64, 64, 3, 3), dict(padding=1), Squares(1, 2, 2, 64, True)),
+    ((2, 96, 13, 9), (72, 96, 3, 3), dict(padding=1), Squares(1, 2, 1, 128, False)),
+    ((5, 64, 8, 8), (136, 64, 3, 3), dict(padding=1), Squares(2, 1, 1, 128, False)),
+    ((3, 64, 8, 16), (64, 64, 5, 3), dict(padding=(2, 0)), Squares(1, 1, 2, 64, True)),
+    ((2, 64, 12, 12), (64, 64, 3, 3), dict(padding=2, dilation=2), Squares(1, 1, 2, 64, False)),
+]
+
+
+@pytest.mark.parametrize("kind", ["forward", "input"])
+@pytest.mark.parametrize("x, w, attrs, squares", SIZES, ids=str)
+def test_numbers(x, w, attrs, squares, kind, emulated):
+    made = problem(kind, bfloat16, x, w, layout="nhwc", **attrs)
+    launches, scratch = halo_launches(made.spec, HOPPER, squares)
+    assert run_lowered(Lowered("conv", launches, 3, scratch), made.arrays) == 0
+    assert made.error < 8e-3
+
+
+def test_text_compiles():
+    compile_text = getattr(compile_cubin, "real", compile_cubin)
+    for x, w in (((512, 64, 32, 32), (64, 64, 3, 3)), ((512, 256, 8, 8), (256, 256, 3, 3))):
+        for kind in ("forward", "input"):
+            spec = spec_only(kind, bfloat16, x, w, padding=1, layout="nhwc")
+            assert pays_halo(spec, DeviceProperties())
+            (launch,), _ = halo_launches(spec, DeviceProperties())
+            assert launch.shared_bytes <= DeviceProperties().shared_bytes
+            assert compile_text(launch.source, launch.name, "sm_90a")
+
+
+def test_where_it_does_not_pay():
+    sizes = [((512, 512, 4, 4), (512, 512, 3, 3), 1)]
+    sizes += [((512, 64, 32, 32), (64, 64, 1, 1), 0), ((2, 64, 32, 32), (64, 64, 3, 3), 1)]
+    for x, w, padding in sizes:
+        assert not pays_halo(spec_only("forward", bfloat16, x, w, padding=padding, layout="nhwc"), DeviceProperties())
+    strided = spec_only("forward", bfloat16, (512, 64, 32, 32), (64, 64, 3, 3), padding=1, stride=2, layout="nhwc")
+    assert not pays_halo(strided, DeviceProperties())
+
+
+@pytest.mark.parametrize(
+    "x, w, attrs",
+    [
+        ((3, 64, 16, 16), (64, 64, 3, 3), dict(padding=1)), ((5, 96, 8, 8), (72, 96, 3, 3), dict(padding=1)),
+        ((2, 64, 15, 16), (64, 64, 2, 3), dict(padding=(1, 1))), ((3, 64, 24, 24), (40, 64, 3, 3), dict(padding=2, dilation=2)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_gradients_of_weights(x, w, attrs, emulated):
+    made = problem("weight", bfloat16, x, w, layout="nhwc", **attrs)
+    assert pays_halo_weight(made.spec, HOPPER)
+    launches, scratch = halo_weight_launches(made.spec, HOPPER, 3)
+    assert run_lowered(Lowered("conv", launches, 3, scratch), made.arrays) == 0
+    assert made.error < 8e-3
+    for number in range(2):  # addresses that maps do not take
+        array = made.arrays[number]
+        made.arrays[number] = np.concatenate([array[:1], array])[1:]
+    made.arrays[2].view(np.uint8)[:] = 0xFF
+    assert run_lowered(Lowered("conv", launches, 3, scratch), made.arrays) == 0
+    assert made.error < 8e-3
