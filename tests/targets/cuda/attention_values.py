@@ -88,7 +88,7 @@ def agrees(
     assert np.abs(a - b).max() <= TOLERANCE[dtype] * np.abs(b).max()
 
 
-# Cases that run on sm_90a, each forward and backward.
+# Cases that run on sm_90a, forward and backward.
 HOPPER = {
     "128 columns": {"dtype": bfloat16, "L": 200, "S": 270, "E": 128, "F": 128},
     "128 columns, causal": {"dtype": bfloat16, "L": 200, "S": 270, "E": 128, "F": 128, "causal": True},
@@ -103,6 +103,8 @@ HOPPER = {
     "large scores": {"dtype": float16, "L": 130, "S": 900, "E": 64, "F": 40, "scale": 2.0, "causal": True},
     "hidden row": {"dtype": bfloat16, "mask": bool_, "hidden_row": True},
 }  # fmt: skip
+# Their log-sum-exps are far from those that are drawn for the backward pass.
+FORWARD_ONLY = ("large scores", "hidden row")
 
 
 if __name__ == "__main__":
@@ -111,5 +113,5 @@ if __name__ == "__main__":
     emulator.activate()
     case = HOPPER[sys.argv[1]]
     for backward in (False, True):
-        if not (backward and case.get("hidden_row")):
+        if not (backward and sys.argv[1] in FORWARD_ONLY):
             agrees(backward=backward, hopper=True, **case)
