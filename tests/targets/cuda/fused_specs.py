@@ -161,6 +161,16 @@ def reduction(kind, shape, axis, dtype, result=None, strides=None) -> KernelSpec
     return b.spec(kind, shape, axis, [(dtype, strides or dense(*shape))], [(result, without(shape, axis), value, True)])
 
 
+def quotients(shape, axis) -> KernelSpec:
+    """x over a value of every row; and the largest x."""
+    b = Body()
+    x, divisor = b.load(0, float32), b.load(1, float32)
+    most, y = b.reduce("max", x), b.fn(Fn.DIV, x, divisor)
+    row = without(shape, axis)
+    stores = [(float32, dense(*shape), y), (float32, row, most, True)]
+    return b.spec("quotients", shape, axis, [(float32, dense(*shape)), (float32, row)], stores)
+
+
 def dropout(count, offset=0) -> KernelSpec:
     """x where the random bits of its place are below half of all, else 0."""
     b = Body()

@@ -210,15 +210,37 @@ def test_long_sums_are_accurate(shape, axis):
     check(specs.reduction("sum", shape, axis, float32), inputs=[x], scale=0.5)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_quotients_by_a_value_of_the_row_are_correctly_rounded(axis):
+    random = np.random.default_rng(0)
+    shape = (300, 64) if axis else (64, 300)
+    exponents = lambda *size: np.ldexp(1.0, random.integers(-149, 128, size)) * random.choice([-1.0, 1.0], size)  # noqa: E731
+    x = ((1 + random.random(shape)) * exponents(*shape)).astype(np.float32)
+    x[random.random(shape) < 0.5] = (1 + random.random()) * random.standard_normal()
+    x[random.random(shape) < 0.1] = random.choice([0.0, -0.0, np.inf, np.nan])
+    d = ((1 + random.random(300)) * exponents(300)).astype(np.float32)
+    d[::3] = 1 + random.random(100)
+    d[[5, 6, 7, 8]] = [0.0, -0.0, np.inf, np.nan]
+    divided = np.expand_dims(d, axis)
+    with np.errstate(all="ignore"):
+        x[:, ::5] = (x[:, ::5] * divided if axis else x[:, ::5] * divided[:, ::5]).astype(np.float32)  # near whole ones
+        expected = x / divided
+    found, most = np.full(shape, 7, np.float32), np.zeros(300, np.float32)
+    assert run_lowered(lower(specs.quotients(shape, axis), HOPPER), [x, d, found, most]) == 0
+    same = (found.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(found) & np.isnan(expected))
+    assert same.all(), f"{x[~same][:3]} over {np.broadcast_to(divided, shape)[~same][:3]}: {found[~same][:3]}"
+
+
 # ------------------------------------------------------------------------------------------- ways to lay out one row
 
 
 @pytest.mark.parametrize("spec", [
-    specs.softmax((3, 900), 1, float32), specs.softmax((3, 2000), 1, bfloat16), specs.softmax((120, 32), 0, float32),
+    specs.softmax((3, 900), 1, float32), specs.softmax((3, 2000), 1, bfloat16), specs.softmax((240, 32), 0, float32),
     specs.softmax((190, 32), 0, bfloat16), specs.layer_norm(3, 700, float32), specs.reduction("argmax", (3, 99), 1, float32),
 ], ids=lambda spec: f"{spec.name} {spec.domain} {spec.inputs[0]}")  # fmt: skip
 def test_blocks_of_a_cluster_share_a_row(spec, monkeypatch):
     monkeypatch.setattr(row_plan, "LONGEST_BLOCK", 32)
+    monkeypatch.setattr(row_plan, "LONGEST_COLUMNS_BLOCK", 32)
     monkeypatch.setattr(row_plan, "HELD_WORDS", 16)
     monkeypatch.setattr(row_plan, "HELD_COLUMNS", 16)
     lowered = check(spec, scale=4)

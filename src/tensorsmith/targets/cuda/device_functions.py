@@ -115,6 +115,24 @@ __device__ __forceinline__ float scale_for_quotients(float divisor) {
     const float size = fabsf(divisor);
     return size < 8.67361738e-19f ? 18446744073709551616.0f : size > 1152921504606846976.0f ? 5.42101086e-20f : 1.0f;
 }""",
+    # Correctly rounded: two steps of Newton's on the quotient (Markstein 1990), exact where neither they nor the quotient leave
+    # the middle of the exponents; else an ordinary division. The inverse of a divisor that is not ordinary is NaN.
+    "ordinary_quotient": """
+__device__ __noinline__ float ordinary_quotient(float x, float divisor) { return x / divisor; }  // seldom: once in the text""",
+    "inverse_for_quotients": """
+__device__ __forceinline__ float inverse_for_quotients(float divisor) {
+    const float size = fabsf(divisor);
+    return size > 8.67361738e-19f && size < 1152921504606846976.0f ? 1.0f / divisor : __int_as_float(0x7fc00000);
+}""",
+    "quotient": """
+__device__ __forceinline__ float quotient(float x, float divisor, float inverse) {
+    const float first = x * inverse, size = fabsf(first);
+    if (size > 9.09494702e-13f && size < 1099511627776.0f) {
+        const float second = __fmaf_rn(__fmaf_rn(-first, divisor, x), inverse, first);
+        return __fmaf_rn(__fmaf_rn(-second, divisor, x), inverse, second);
+    }
+    return x == 0.0f && size == 0.0f ? first : ordinary_quotient(x, divisor);
+}""",
     "quotient_for_half": """
 __device__ __forceinline__ float quotient_for_half(float x, float scale, float inverse) {
     return x * scale * inverse;  // inverse: 1 / (divisor * scale)

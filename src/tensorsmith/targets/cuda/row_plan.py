@@ -32,7 +32,8 @@ LARGEST_CLUSTER = 8
 STATIC_SHARED = 48 << 10
 MOST_INSTRUCTIONS = 3000  # of a pass, unrolled
 _COMPARISON_COST = 60  # of a step of argmax: instructions, and registers that are no use to others
-_COLUMNS_BYTES = 128  # of a step that neighbouring threads of an outer kernel read together, at least
+COLUMNS_BYTES = 64  # of a step that neighbouring threads of a resident outer kernel read together, at least
+LONGEST_COLUMNS_BLOCK = 256  # of such a kernel: two on a multiprocessor, one reads while the other waits for its cluster
 
 
 @dataclass(frozen=True)
@@ -255,12 +256,12 @@ def _outer(
     most = _most_unrolled(canonical, base.width)
     narrowest = min((structure.operand_dtypes[k].itemsize for k in _moving(canonical)), default=4)
     if element_passes(canonical, levels) > 1:
-        least = min(_power_of_two(columns), max(1, _COLUMNS_BYTES // (base.width * narrowest)))
+        least = min(_power_of_two(columns), max(1, COLUMNS_BYTES // (base.width * narrowest)))
         for cluster, keep in _residences(canonical, levels, properties):
             cap = min(most, max(1, HELD_COLUMNS // held_words(canonical, levels, base.width, structure.inner, keep)))
             per_block = math.ceil(units / cluster)
             lanes = max(_power_of_two(math.ceil(per_block / cap)), max(1, WARP // least))
-            if lanes * least > LONGEST_BLOCK:
+            if lanes * least > LONGEST_COLUMNS_BLOCK:
                 continue
             across = least
             while across < WARP and lanes * across < BLOCK and across < columns:

@@ -257,25 +257,29 @@ class RowText(RowStates):
                 self.row_known[p] = f"v{p}[e]"
 
     def _divisors(self, roots: Iterable[int]) -> None:
-        """What quotients of elements by values of the row need, where results are rounded to halves."""
+        """What quotients of elements by values of the row need."""
         for p in sorted(needed_for(self.structure, roots, self.row_known)):
             divisor = self._divisor(self.body[p])
             if divisor is None or f"inverse{divisor}" in self.divisors:
                 continue
             self.divisors.add(f"inverse{divisor}")
             value, e = self.row_known[divisor], "" if self.tile.inner else "[e]"
-            lines = [f"scale{divisor}{e} = scale_for_quotients({value});",
-                     f"inverse{divisor}{e} = 1.0f / ({value} * scale{divisor}{e});"]  # fmt: skip
+            if self.all_halves:
+                lines = [f"scale{divisor}{e} = scale_for_quotients({value});",
+                         f"inverse{divisor}{e} = 1.0f / ({value} * scale{divisor}{e});"]  # fmt: skip
+            else:
+                lines = [f"inverse{divisor}{e} = inverse_for_quotients({value});"]
             if self.tile.inner:
                 self.lines += [f"    const float {line}" for line in lines]
             else:
-                self._line(f"float scale{divisor}[{self.tile.width}], inverse{divisor}[{self.tile.width}];")
+                scale = f"scale{divisor}[{self.tile.width}], " if self.all_halves else ""
+                self._line(f"float {scale}inverse{divisor}[{self.tile.width}];")
                 self._line("#pragma unroll")
                 self._line(f"for (int e = 0; e < {self.tile.width}; e++) {{ {' '.join(lines)} }}")
 
     def _divisor(self, instr: Instr) -> int | None:
-        """The value of the row by which an element is divided, where the quotient is rounded to a half."""
-        if instr.fn is not Fn.DIV or instr.dtype is not float32 or not self.all_halves:
+        """The value of the row by which an element is divided."""
+        if instr.fn is not Fn.DIV or instr.dtype is not float32:
             return None
         numerator, divisor = instr.args
         if self.levels.varies[divisor] or not self.levels.varies[numerator] or divisor in self.uniform.known:
@@ -287,6 +291,8 @@ class RowText(RowStates):
         if divisor is None or f"inverse{divisor}" not in self.divisors:
             return None
         e = "" if self.tile.inner else "[e]"
+        if not self.all_halves:
+            return f"quotient({args[0]}, {args[1]}, inverse{divisor}{e})"
         return f"quotient_for_half({args[0]}, scale{divisor}{e}, inverse{divisor}{e})"
 
     # ----------------------------------------------------------------------------------------------------- elements

@@ -1,5 +1,5 @@
 // softmax over (8192, 8192), scratch ()
-// grid (256, 8, 1) block (8, 64, 1) cluster (1, 8, 1)
+// grid (512, 8, 1) block (4, 64, 1) cluster (1, 8, 1)
 
 __device__ __forceinline__ float larger_float(float x, float y) {
 #if __CUDA_ARCH__ >= 800
@@ -15,6 +15,22 @@ template <typename T> __device__ __forceinline__ T maximum(T x, T y) {
     return x != x || y != y ? x + y : fmax(x, y);
 }
 template <> __device__ __forceinline__ float maximum<float>(float x, float y) { return larger_float(x, y); }
+
+__device__ __noinline__ float ordinary_quotient(float x, float divisor) { return x / divisor; }  // seldom: once in the text
+
+__device__ __forceinline__ float inverse_for_quotients(float divisor) {
+    const float size = fabsf(divisor);
+    return size > 8.67361738e-19f && size < 1152921504606846976.0f ? 1.0f / divisor : __int_as_float(0x7fc00000);
+}
+
+__device__ __forceinline__ float quotient(float x, float divisor, float inverse) {
+    const float first = x * inverse, size = fabsf(first);
+    if (size > 9.09494702e-13f && size < 1099511627776.0f) {
+        const float second = __fmaf_rn(__fmaf_rn(-first, divisor, x), inverse, first);
+        return __fmaf_rn(__fmaf_rn(-second, divisor, x), inverse, second);
+    }
+    return x == 0.0f && size == 0.0f ? first : ordinary_quotient(x, divisor);
+}
 
 template <typename T> struct Carrier { typedef int type; };
 template <> struct Carrier<unsigned int> { typedef unsigned int type; };
@@ -88,9 +104,9 @@ typedef int Index;
 
 struct Sizes { long long points, units, chunk, parts, divisors[1], extents[1], inner[2], along[2], steps[2][1]; };
 
-extern "C" __global__ void __launch_bounds__(512) kernel_softmax(const float* in0, float* out0, long long* error, const Sizes sizes) {
+extern "C" __global__ void __launch_bounds__(256) kernel_softmax(const float* in0, float* out0, long long* error, const Sizes sizes) {
     const int lane = threadIdx.y;
-    const Index number = blockIdx.x * (Index)8 + threadIdx.x;
+    const Index number = blockIdx.x * (Index)4 + threadIdx.x;
     const bool live = number < (Index)sizes.points;
     const Index i = live ? number : (Index)sizes.points - 1;  // threads beyond the last row repeat it
     const Index from = (Index)blockIdx.y * (Index)sizes.chunk;
@@ -131,31 +147,31 @@ extern "C" __global__ void __launch_bounds__(512) kernel_softmax(const float* in
         }
     }
     #pragma unroll
-    for (int distance = 16; distance >= 8; distance >>= 1) {
+    for (int distance = 16; distance >= 4; distance >>= 1) {
         #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float other = shuffle<float>(s1[e], distance);
             s1[e] = maximum<float>(s1[e], other);
         }
     }
-    __shared__ float shared1[512];
-    if (lane % 4 == 0) {
+    __shared__ float shared1[128];
+    if (lane % 8 == 0) {
         #pragma unroll
-        for (int e = 0; e < 4; e++) { shared1[lane / 4 * 32 + threadIdx.x * 4 + e] = s1[e]; }
+        for (int e = 0; e < 4; e++) { shared1[lane / 8 * 16 + threadIdx.x * 4 + e] = s1[e]; }
     }
     __syncthreads();
-    for (int c = lane * 8 + threadIdx.x; c < 32; c += 512) {
-        float several1[16];
+    for (int c = lane * 4 + threadIdx.x; c < 16; c += 256) {
+        float several1[8];
         #pragma unroll
-        for (int g = 0; g < 16; g++) { several1[g] = shared1[g * 32 + c]; }
+        for (int g = 0; g < 8; g++) { several1[g] = shared1[g * 16 + c]; }
         float t1 = several1[0];
         #pragma unroll
-        for (int g = 1; g < 16; g++) { t1 = maximum<float>(t1, several1[g]); }
+        for (int g = 1; g < 8; g++) { t1 = maximum<float>(t1, several1[g]); }
         shared1[c] = t1;
     }
     cluster_barrier();
-    __shared__ float cluster1[32];
-    for (int c = lane * 8 + threadIdx.x; c < 32; c += 512) {
+    __shared__ float cluster1[16];
+    for (int c = lane * 4 + threadIdx.x; c < 16; c += 256) {
         float several1[8];
         #pragma unroll
         for (int g = 0; g < 8; g++) { several1[g] = load_from_block(&shared1[c], g); }
@@ -183,31 +199,31 @@ extern "C" __global__ void __launch_bounds__(512) kernel_softmax(const float* in
         }
     }
     #pragma unroll
-    for (int distance = 16; distance >= 8; distance >>= 1) {
+    for (int distance = 16; distance >= 4; distance >>= 1) {
         #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float other = shuffle<float>(s4[e], distance);
             s4[e] = s4[e] + other;
         }
     }
-    __shared__ float shared4[512];
-    if (lane % 4 == 0) {
+    __shared__ float shared4[128];
+    if (lane % 8 == 0) {
         #pragma unroll
-        for (int e = 0; e < 4; e++) { shared4[lane / 4 * 32 + threadIdx.x * 4 + e] = s4[e]; }
+        for (int e = 0; e < 4; e++) { shared4[lane / 8 * 16 + threadIdx.x * 4 + e] = s4[e]; }
     }
     __syncthreads();
-    for (int c = lane * 8 + threadIdx.x; c < 32; c += 512) {
-        float several4[16];
+    for (int c = lane * 4 + threadIdx.x; c < 16; c += 256) {
+        float several4[8];
         #pragma unroll
-        for (int g = 0; g < 16; g++) { several4[g] = shared4[g * 32 + c]; }
+        for (int g = 0; g < 8; g++) { several4[g] = shared4[g * 16 + c]; }
         float t4 = several4[0];
         #pragma unroll
-        for (int g = 1; g < 16; g++) { t4 = t4 + several4[g]; }
+        for (int g = 1; g < 8; g++) { t4 = t4 + several4[g]; }
         shared4[c] = t4;
     }
     cluster_barrier();
-    __shared__ float cluster4[32];
-    for (int c = lane * 8 + threadIdx.x; c < 32; c += 512) {
+    __shared__ float cluster4[16];
+    for (int c = lane * 4 + threadIdx.x; c < 16; c += 256) {
         float several4[8];
         #pragma unroll
         for (int g = 0; g < 8; g++) { several4[g] = load_from_block(&shared4[c], g); }
@@ -219,13 +235,16 @@ extern "C" __global__ void __launch_bounds__(512) kernel_softmax(const float* in
     __syncthreads();
     #pragma unroll
     for (int e = 0; e < 4; e++) { s4[e] = cluster4[threadIdx.x * 4 + e]; }
+    float inverse4[4];
+    #pragma unroll
+    for (int e = 0; e < 4; e++) { inverse4[e] = inverse_for_quotients(s4[e]); }
     #pragma unroll
     for (int n = 0; n < 16; n++) {
         const Index q = begin + n * 64;
         Pack<float, 4> y1;
         #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float v5 = k3[n][e] / s4[e];
+            const float v5 = quotient(k3[n][e], s4[e], inverse4[e]);
             y1.at[e] = v5;
         }
         if (!live) continue;

@@ -161,6 +161,22 @@ template <typename T> __device__ __forceinline__ T maximum(T x, T y) {
 }
 template <> __device__ __forceinline__ float maximum<float>(float x, float y) { return larger_float(x, y); }
 
+__device__ __noinline__ float ordinary_quotient(float x, float divisor) { return x / divisor; }  // seldom: once in the text
+
+__device__ __forceinline__ float inverse_for_quotients(float divisor) {
+    const float size = fabsf(divisor);
+    return size > 8.67361738e-19f && size < 1152921504606846976.0f ? 1.0f / divisor : __int_as_float(0x7fc00000);
+}
+
+__device__ __forceinline__ float quotient(float x, float divisor, float inverse) {
+    const float first = x * inverse, size = fabsf(first);
+    if (size > 9.09494702e-13f && size < 1099511627776.0f) {
+        const float second = __fmaf_rn(__fmaf_rn(-first, divisor, x), inverse, first);
+        return __fmaf_rn(__fmaf_rn(-second, divisor, x), inverse, second);
+    }
+    return x == 0.0f && size == 0.0f ? first : ordinary_quotient(x, divisor);
+}
+
 template <typename T> __device__ __forceinline__ T rescaling(T old, T top) { return old == top ? T(1) : exp(old - top); }
 
 template <typename T> __device__ __forceinline__ void join_rescaled(T& m, T& s, T other_m, T other_s) {
@@ -266,6 +282,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel_softmax(const float*
     __syncthreads();
     #pragma unroll
     for (int e = 0; e < 4; e++) { s1[e] = shared1[threadIdx.x * 4 + e]; at1[e] = shared_at1[threadIdx.x * 4 + e]; }
+    float inverse4[4];
+    #pragma unroll
+    for (int e = 0; e < 4; e++) { inverse4[e] = inverse_for_quotients(rescaled_sum(s1[e], at1[e])); }
     for (Index base = begin; base < end; base += 64) {
         Pack<float, 4> x0[8];
         if (aligned) {
@@ -290,7 +309,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel_softmax(const float*
                 const float v0 = x0[n].at[e];
                 const float v2 = v0 - s1[e];
                 const float v3 = expf(v2);
-                const float v5 = v3 / rescaled_sum(s1[e], at1[e]);
+                const float v5 = quotient(v3, rescaled_sum(s1[e], at1[e]), inverse4[e]);
                 y1.at[e] = v5;
             }
             if (!live) continue;

@@ -16,6 +16,22 @@ template <typename T> __device__ __forceinline__ T maximum(T x, T y) {
 }
 template <> __device__ __forceinline__ float maximum<float>(float x, float y) { return larger_float(x, y); }
 
+__device__ __noinline__ float ordinary_quotient(float x, float divisor) { return x / divisor; }  // seldom: once in the text
+
+__device__ __forceinline__ float inverse_for_quotients(float divisor) {
+    const float size = fabsf(divisor);
+    return size > 8.67361738e-19f && size < 1152921504606846976.0f ? 1.0f / divisor : __int_as_float(0x7fc00000);
+}
+
+__device__ __forceinline__ float quotient(float x, float divisor, float inverse) {
+    const float first = x * inverse, size = fabsf(first);
+    if (size > 9.09494702e-13f && size < 1099511627776.0f) {
+        const float second = __fmaf_rn(__fmaf_rn(-first, divisor, x), inverse, first);
+        return __fmaf_rn(__fmaf_rn(-second, divisor, x), inverse, second);
+    }
+    return x == 0.0f && size == 0.0f ? first : ordinary_quotient(x, divisor);
+}
+
 template <typename T> struct Carrier { typedef int type; };
 template <> struct Carrier<unsigned int> { typedef unsigned int type; };
 template <> struct Carrier<long long> { typedef long long type; };
@@ -178,13 +194,14 @@ extern "C" __global__ void __launch_bounds__(256) kernel_softmax(const float* in
             s4[e] = s4[e] + other;
         }
     }
+    const float inverse4 = inverse_for_quotients(s4[0]);
     #pragma unroll
     for (int n = 0; n < 8; n++) {
         const Index q = begin + n * 256;
         Pack<float, 4> y1;
         #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float v5 = k3[n][e] / s4[0];
+            const float v5 = quotient(k3[n][e], s4[0], inverse4);
             y1.at[e] = v5;
         }
         if (aligned) store_pack(y1, out0 + o1 + q * (Index)sizes.along[1]);
