@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensorsmith.core import views
+from tensorsmith.core.dtypes import float32
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided, same_strides
 from tensorsmith.ir import build
@@ -104,7 +105,8 @@ def absorbed(fusion: Fusion, product: Node) -> Absorbed | None:
         return None
     while waiting and len(inside) <= MOST_VALUES:
         node = min(waiting, key=lambda each: each.index)
-        if node.op is not Primitive.MAP or fusion.is_anchor(node):
+        widens = node.op is Primitive.CAST and product.dtype.is_half and node.dtype in (product.dtype, float32)
+        if not (node.op is Primitive.MAP or widens) or fusion.is_anchor(node):
             break
         outside = [each for each in node.inputs if each not in inside]
         others = [each for each in outside if not of_numbers(base_of(each))]
