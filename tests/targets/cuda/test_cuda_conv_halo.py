@@ -7,6 +7,7 @@ from conv_cases import problem, spec_only
 from emulator.run import run_lowered
 from tensorsmith.core.dtypes import bfloat16
 from tensorsmith.targets.cuda.compile import compile_cubin
+from tensorsmith.targets.cuda.conv import lower_conv
 from tensorsmith.targets.cuda.conv_halo import Squares, halo_launches, pays_halo
 from tensorsmith.targets.cuda.conv_halo_weight import halo_weight_launches, pays_halo_weight
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
@@ -36,6 +37,14 @@ def test_numbers(x, w, attrs, squares, kind, emulated):
     made = problem(kind, bfloat16, x, w, layout="nhwc", **attrs)
     launches, scratch = halo_launches(made.spec, HOPPER, squares)
     assert run_lowered(Lowered("conv", launches, 3, scratch), made.arrays) == 0
+    assert made.error < 8e-3
+
+
+def test_it_is_chosen_where_there_are_tiles_enough(emulated):
+    made = problem("forward", bfloat16, (4, 64, 16, 16), (64, 64, 3, 3), padding=1, layout="nhwc")
+    lowered = lower_conv(made.spec, HOPPER)
+    assert [launch.name for launch in lowered.launches] == ["conv_halo"]
+    assert run_lowered(lowered, made.arrays) == 0
     assert made.error < 8e-3
 
 

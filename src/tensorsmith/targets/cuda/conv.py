@@ -5,10 +5,12 @@ from __future__ import annotations
 from tensorsmith.kernels.spec_conv import ConvSpec, without_zeros
 from tensorsmith.targets.cuda.conv_direct import direct_launch
 from tensorsmith.targets.cuda.conv_gather import fits
+from tensorsmith.targets.cuda.conv_halo import halo_launches, pays_halo
 from tensorsmith.targets.cuda.conv_mma import fits_mma, mma_launches
 from tensorsmith.targets.cuda.conv_simt import simt_launches
+from tensorsmith.targets.cuda.conv_split import finishing_launch
 from tensorsmith.targets.cuda.conv_wgmma import pays_wgmma, wgmma_launches
-from tensorsmith.targets.cuda.kernel import DeviceProperties, Launch, Lowered
+from tensorsmith.targets.cuda.kernel import DeviceProperties, Launch, Lowered, Word
 
 
 def lower_conv(spec: ConvSpec, properties: DeviceProperties) -> Lowered:
@@ -31,6 +33,10 @@ def lower_conv(spec: ConvSpec, properties: DeviceProperties) -> Lowered:
 def _launches(spec: ConvSpec, properties: DeviceProperties, scratch: int) -> tuple[tuple[Launch, ...], tuple[int, ...]]:
     """The launches of a part, whose first scratch buffer is word `scratch`, and the bytes of each."""
     if spec.dtype.is_floating_point and fits(spec):
+        if not spec.taps * spec.w[1]:  # sums over nothing
+            return (finishing_launch(spec, 0, Word(2)),), ()
+        if pays_halo(spec, properties):
+            return halo_launches(spec, properties)
         if pays_wgmma(spec, properties):
             return wgmma_launches(spec, properties, scratch)
         if fits_mma(spec, properties):

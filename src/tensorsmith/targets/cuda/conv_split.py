@@ -10,7 +10,7 @@ from tensorsmith.targets.cuda.epilogue import finished_function
 from tensorsmith.targets.cuda.kernel import ErrorWord, Launch, Word
 from tensorsmith.targets.cuda.scalars import c_type
 
-TILE = Tile(16, 16, 16)  # of results that a block finishes
+TILE = Tile(32, 32, 16)  # of results that a block finishes
 
 
 def partial_bytes(spec: ConvSpec, splits: int) -> int:
@@ -20,31 +20,46 @@ def partial_bytes(spec: ConvSpec, splits: int) -> int:
 
 
 def finishing_launch(spec: ConvSpec, splits: int, partial: Word) -> Launch:
-    """The launch that adds the parts up."""
+    """The launch that adds the parts up; none is read where there are no parts, whose sums are zero.
+
+    Sums lie row by row. Where results do not, a tile of them is turned in shared memory.
+    """
     gather = gather_of(spec, partial=False)
     struct, arguments, grid = gather_sizes(spec, TILE, 1, splits)
     text = GatherText(gather, TILE, 1)
     number, others = c_type(compute_dtype(spec.dtype)), len(spec.others)
     indent = "\n    "
-    row, column = ("threadIdx.x / 16", "threadIdx.x % 16")[:: -1 if gather.y_along_rows else 1]
+    m, n = ("threadIdx.x % 32", "i") if gather.y_along_rows else ("i", "threadIdx.x % 32")
     kernel = f"""
 {struct}
 
 {finished_function(spec.body, spec.dtype, others)}
 
 {text.signature("conv_finish", f"const {number}* __restrict__ partial")}
+    __shared__ {number} sums[32][33];
     {indent.join(text.tables(of_depth=False))}
     {indent.join(text.place_of_block(reads=False))}
     {indent.join(text.row_table())}
-    __syncthreads();
-    const int m = {row}, n = {column};
-    if (first_row + m >= rows || first_column + n >= columns) return;
     const long long results = (long long)rows * columns * s.groups;
-    const {number}* const at = partial + (group * rows + first_row + m) * columns + first_column + n;
-    {number} sum = 0;
-    #pragma unroll 8
-    for (int part = 0; part < (int)s.parts; part++) sum += at[part * results];
-    {text.stored("m", "n", "sum")}
+    #pragma unroll
+    for (int i = threadIdx.x / 32; i < 32; i += 8) {{
+        const int n = threadIdx.x % 32;
+        {number} sum = 0;
+        if (first_row + i < rows && first_column + n < columns) {{
+            const {number}* const at = partial + (group * rows + first_row + i) * columns + first_column + n;
+            #pragma unroll 8
+            for (int part = 0; part < (int)s.parts; part++) sum += at[part * results];
+        }}
+        sums[i][n] = sum;
+    }}
+    __syncthreads();
+    #pragma unroll
+    for (int i = threadIdx.x / 32; i < 32; i += 8) {{
+        const int m = {m}, n = {n};
+        if (first_row + m < rows && first_column + n < columns) {{
+            {text.stored("m", "n", "sums[m][n]")}
+        }}
+    }}
 }}
 """
     words = (partial, Word(2), *(Word(3 + k) for k in range(others)))

@@ -20,6 +20,7 @@ from tensorsmith.targets.cuda.conv_gather import gather_of
 from tensorsmith.targets.cuda.conv_maps import (
     BLOCK,
     VECTOR,
+    Box,
     b_across,
     box_of,
     by_taps,
@@ -37,6 +38,11 @@ from tensorsmith.targets.cuda.sizes import sizes_struct
 from tensorsmith.targets.cuda.tensor_core_functions import with_tensor_core_functions
 
 LEAST_CHANNELS = 32  # of x; of fewer, lines of 64 are mostly zeros
+TILES = ((128, 64, True), (128, 128, True), (64, 192, False), (64, 256, False))  # rows of a consumer, columns, alternating
+# Microseconds, as measured on an H200: of a tile 64 deep, by its columns; of what begins and ends a tile; of what ends a
+# depth in parts, beside the bytes of sums, which are written and read.
+CHUNK_TIME = {64: 0.30, 128: 0.41, 192: 0.56, 256: 0.70}
+TILE_TIME, SPLIT_TIME, BYTES_A_MICROSECOND = 1.0, 4.0, 2.5e6
 LINE = 128  # bytes of a line in shared memory: 64 channels of a position
 BOXES = 2 * 4 * 16 * LINE  # bytes in which the warps of two consumers lay out 16 rows of 64 results
 
@@ -92,13 +98,54 @@ def pays_wgmma(spec: ConvSpec, properties: DeviceProperties) -> bool:
     return channels >= LEAST_CHANNELS
 
 
-def tile_of(spec: ConvSpec, properties: DeviceProperties) -> WgmmaTile:
-    """The tile: as many columns as there are channels, up to 256."""
-    columns = spec.w[0] // spec.groups
-    rows, wide, alternating = (128, 64, True) if columns <= 64 else (128, 128, True) if columns <= 128 else (64, 256, False)
-    stage = ((rows if alternating else 2 * rows) + wide) * LINE
-    stages = min(8, (properties.shared_bytes - BOXES - 1024 - 256) // stage)
-    return WgmmaTile(rows, wide, alternating, stages)
+def tile_of(rows: int, columns: int, alternating: bool, properties: DeviceProperties) -> WgmmaTile:
+    """A tile with as many stages as fit."""
+    stage = ((rows if alternating else 2 * rows) + columns) * LINE
+    return WgmmaTile(rows, columns, alternating, min(8, (properties.shared_bytes - BOXES - 1024 - 256) // stage))
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a tile cuts a convolution: boxes of positions, blocks of channels, tiles across, down, in all; depth in chunks."""
+
+    box: Box
+    blocks: int
+    across: int
+    down: int
+    items: int
+    chunks: int
+
+
+def work_of(spec: ConvSpec, tile: WgmmaTile) -> Work:
+    """The work of a convolution in tiles."""
+    taps = by_taps(spec)
+    box = box_of(spec.w[2:], spec.w[1], BLOCK, True) if taps else box_of(spec.y[2:], spec.y[0], tile.tile_rows, False)
+    blocks = -(-(spec.x[0] if taps else spec.w[1]) // BLOCK)
+    across = -(-spec.w[0] // spec.groups // tile.columns)
+    down = -(-spec.positions * blocks * BLOCK // tile.tile_rows) if taps else box.count
+    return Work(box, blocks, across, down, across * down * spec.groups, box.count if taps else spec.taps * blocks)
+
+
+def choice(spec: ConvSpec, properties: DeviceProperties) -> tuple[WgmmaTile, int]:
+    """The tile, and into how many parts the depth is split: what should take least time."""
+    columns, results = spec.w[0] // spec.groups, spec.x[0] * spec.positions * spec.w[0]
+    best: tuple[float, WgmmaTile, int] | None = None
+    for rows, wide, alternating in TILES:
+        if wide > 64 and wide - 64 >= columns:
+            continue
+        tile = tile_of(rows, wide, alternating, properties)
+        work = work_of(spec, tile)
+        most = min(4 * properties.multiprocessors // work.items, work.chunks // 4) if spec.groups == 1 else 1
+        for splits in range(1, max(most, 1) + 1):
+            part = -(-work.chunks // splits)
+            waves = -(-work.items * splits // properties.multiprocessors)
+            time = waves * (part * CHUNK_TIME[wide] + TILE_TIME)
+            if splits > 1:
+                time += SPLIT_TIME + 8 * splits * results / BYTES_A_MICROSECOND
+            if best is None or time < best[0]:
+                best = time, tile, splits
+    assert best is not None
+    return best[1], best[2]
 
 
 def wgmma_launches(
@@ -130,16 +177,10 @@ def _multiplied(
     spec: ConvSpec, properties: DeviceProperties, operands: tuple[int, int], scratch: int, tile: WgmmaTile | None, splits: int
 ) -> tuple[tuple[Launch, ...], tuple[int, ...]]:  # fmt: skip
     """The launches for operands, words `operands`, that lie as maps take them."""
-    tile = tile or tile_of(spec, properties)
-    taps, columns = by_taps(spec), spec.w[0] // spec.groups
-    box = box_of(spec.w[2:], spec.w[1], BLOCK, True) if taps else box_of(spec.y[2:], spec.y[0], tile.tile_rows, False)
-    blocks = -(-(spec.x[0] if taps else spec.w[1]) // BLOCK)  # of channels
-    across = -(-columns // tile.columns)
-    down = -(-spec.positions * blocks * BLOCK // tile.tile_rows) if taps else box.count
-    chunks = box.count if taps else spec.taps * blocks
-    items = across * down * spec.groups
-    if not splits:
-        splits = _splits(items, chunks, properties) if spec.groups == 1 else 1
+    chosen, parts = choice(spec, properties)
+    tile, splits = tile or chosen, splits or (parts if tile in (None, chosen) else 1)
+    work, taps, columns = work_of(spec, tile), by_taps(spec), spec.w[0] // spec.groups
+    box, chunks, items = work.box, work.chunks, work.items
     part = -(-chunks // splits)
     splits = -(-chunks // part)
     partial = splits > 1
@@ -154,8 +195,8 @@ def _multiplied(
     direct_struct, direct_sizes, function = direct_function(direct, partial)
     struct, sizes = sizes_struct(
         {
-            "items": items * splits, "across": across, "down": down, "splits": splits, "groups": spec.groups, "part": part,
-            "chunks": chunks, "blocks": blocks, "columns": columns, "inner": spec.w[1], "batch": spec.y[0],
+            "items": items * splits, "across": work.across, "down": work.down, "splits": splits, "groups": spec.groups,
+            "part": part, "chunks": chunks, "blocks": work.blocks, "columns": columns, "inner": spec.w[1], "batch": spec.y[0],
             "rows": spec.y[0] * spec.positions, "images": box.images, "box_bytes": box.lines * LINE, "tiles": box.tiles,
             "box": box.space, "y": spec.y[2:], "kernel": spec.w[2:],
             "backwards": [int(s < 0) for s in spec.w_strides[2:]],
@@ -174,13 +215,6 @@ def _multiplied(
     if not partial:
         return (first,), ()
     return (first, finishing_launch(spec, splits, Word(scratch))), (partial_bytes(spec, splits),)
-
-
-def _splits(items: int, chunks: int, properties: DeviceProperties) -> int:
-    """Into how many parts the depth is split, so that blocks have about as much to do."""
-    if items >= properties.multiprocessors:
-        return 1
-    return max(1, min(properties.multiprocessors // items, chunks // 4))
 
 
 def stores_vectors(spec: ConvSpec) -> bool:
