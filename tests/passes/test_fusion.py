@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import tensorsmith as ts
+from tensorsmith.core.dtypes import float32
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
 from tensorsmith.eager.entries import plan_for
 from tensorsmith.eager.operator import operators
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Graph
-from tensorsmith.passes.fusion import fuse
+from tensorsmith.passes.fusion import Repeats, fuse
 from tensorsmith.runtime.plan import build_plan
 from tensorsmith.scalar import functions as f
 from tensorsmith.targets.cpu.compiler import statistics
@@ -238,3 +239,18 @@ def test_a_product_that_is_only_reshaped_is_written_where_the_result_lies():
     assert len(build_plan(g, places, {0: result}).steps) == 1
     last = Strided(result.shape, (160, 1, 40, 8))  # channels last: written, and copied from there
     assert len(build_plan(g, places, {0: last}).steps) == 2
+
+
+def test_what_is_computed_again_where_memory_is_dear():
+    """exp(x) is needed by a sum over everything and, with that sum, once more: read again, or computed again from x."""
+    graph = Graph()
+    x, y = graph.input((64, 128), float32), graph.input((64, 128), float32)
+    places = {node: Strided((64, 128), (128, 1)) for node in (x, y)}
+    once, of_two = f.exp(x), f.exp(x + y)
+    totals = [build.reduce(build.reshape(e, (64 * 128,)), "sum", (0,)) for e in (once, of_two)]
+    graph.outputs = tuple(e * build.broadcast_to(t, e.shape) for e, t in zip((once, of_two), totals))
+    gpu = Repeats(most=12, function=4, read=1.25)
+    assert {once, of_two} <= fuse(graph, places).materialised
+    found = fuse(graph, places, repeats=gpu).materialised
+    assert once not in found and of_two in found  # the second would read two values for one
+    assert once in fuse(graph, places, repeats=Repeats(most=3, function=4, read=1.25)).materialised  # arithmetic is dear

@@ -44,6 +44,11 @@ def concat_of(x, *others):
     return b.concat([x, *others], 1)
 
 
+def picked(x):
+    """One element of every row."""
+    return x.graph.add(Primitive.GATHER, (x, b.full(x.graph, (2, 1), 1, int64)), axis=1)
+
+
 def add(op, x, **attrs):
     return x.graph.add(op, (x,), **attrs)
 
@@ -116,6 +121,7 @@ CASES = {
     ),
     "slice of pad": (F, lambda x: b.slice_(b.pad(x, (0, 2), (0, 1), (1, 2)), 1, 2, 3, 2), lambda x: x),
     "slice of concat": (F, lambda x: b.slice_(b.concat([x, -x], 1), 1, 4, 2), lambda x: b.slice_(-x, 1, 1, 2)),
+    "pick of cast": (F, lambda x: picked(b.cast(x, float64)), lambda x: b.cast(picked(x), float64)),
     "flip less": (F, lambda x: b.flip(b.flip(x, (0, 1)), (1,)), lambda x: b.flip(x, (0,))),
     "pad of nothing": (F, lambda x: add(Primitive.PAD, x, low=(0, 0), high=(0, 0), step=(1, 1)), lambda x: x),
     "concat of one": (F, lambda x: b.concat([b.slice_(x, 1, 0, 0), x], 1), lambda x: x),

@@ -15,7 +15,9 @@ starts again; the walks that did not meet that value are kept. The answer is kep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.convolution import lies_last
@@ -57,9 +59,10 @@ class Fusion:
 
     def __init__(
         self, graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided], library: frozenset[Fn],
-        fusing: bool = True, halves: bool = False, places: Places = rows_apart,
+        fusing: bool = True, halves: bool = False, places: Places = rows_apart, repeats: Repeats | None = None,
     ) -> None:  # fmt: skip
         self.graph = graph
+        self.repeats = repeats
         self.fusing = fusing
         self.halves = halves
         self.library = library
@@ -146,7 +149,7 @@ class Fusion:
             if node.op not in VIEWS and len(met) < LARGEST_BODY:
                 met |= {node}
             several = len(self.consumers.get(node, ())) > 1 and node.op is Primitive.MAP and not self.is_anchor(node)
-            if several and len(met) >= LONG_BODY and not self.is_cheap(node):
+            if several and len(met) >= LONG_BODY and not self.simple_operations(node) <= MOST_REPEATED:
                 self.materialised.add(node)
             else:
                 below[node] = met
@@ -399,14 +402,41 @@ class Fusion:
         for node in repeated:
             if found and node.numel > found[0].numel:
                 break
-            if node not in met and not self.is_cheap(node):
+            if node not in met and not self.is_cheap(node, within[node]):
                 found.append(node)
                 met.update(*[group.visited for group in within[node] if group.anchor is None])
         return found
 
-    def is_cheap(self, node: Node) -> bool:
+    def is_cheap(self, node: Node, groups: Sequence[Group]) -> bool:
         """Whether computing it again costs less than reading it: a few simple operations on buffers."""
-        return self.simple_operations(node) <= MOST_REPEATED
+        if self.simple_operations(node) <= MOST_REPEATED:
+            return True
+        if self.repeats is None or any(math.prod(group.domain) > node.numel for group in groups):  # one for many points
+            return False
+        return self.is_read_as_fast(node, self.repeats)
+
+    def is_read_as_fast(self, node: Node, repeats: Repeats) -> bool:
+        """Whether what a value is made of is read as fast as the value itself, and arithmetic takes no longer than that."""
+        cost, read = 0, 0
+        seen: set[Node] = set()
+        waiting = [node]
+        while waiting:
+            current = waiting.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            if current is not node and (current in self.materialised or current.op is Primitive.INPUT):
+                read += current.numel * current.dtype.itemsize
+            elif current.op is Primitive.MAP:
+                cost += 1 if current.attrs["fn"] in CHEAP else repeats.function
+                waiting += [base_of(operand) for operand in current.inputs]
+            elif current.op is Primitive.CAST:
+                waiting += [base_of(operand) for operand in current.inputs]
+            elif current.op not in (Primitive.CONST, Primitive.IOTA):
+                return False
+            if cost > repeats.most or read > repeats.read * node.numel * node.dtype.itemsize:
+                return False
+        return True
 
     def simple_operations(self, node: Node) -> int:
         """How many operations from buffers to this value, if they are simple; else more than are repeated."""
@@ -424,6 +454,16 @@ class Fusion:
         return total
 
 
+@dataclass(frozen=True)
+class Repeats:
+    """What kernels of a target compute again rather than read: `most` simple operations, of which another function counts
+    `function`, on values that together have `read` times the bytes of the result."""
+
+    most: int
+    function: int
+    read: float
+
+
 MOST_REPEATED = 3
 CHEAP = frozenset(
     {
@@ -436,6 +476,7 @@ CHEAP = frozenset(
 def fuse(
     graph: Graph, inputs: Mapping[Node, Strided], outputs: Mapping[Node, Strided] | None = None,
     library: frozenset[Fn] = frozenset(), fusing: bool = True, halves: bool = False, places: Places = rows_apart,
+    repeats: Repeats | None = None,
 ) -> Fusion:  # fmt: skip
     """Partition a graph into kernels and anchors, for inputs and outputs that lie as given (outputs: contiguous).
 
@@ -443,7 +484,8 @@ def fuse(
     fusing: off, every operation is a kernel of its own.
     halves: products of float16 and bfloat16 compute something of their results too.
     places: which values in memory lie otherwise than row after row, and how.
+    repeats: what is computed again beside a few simple operations, where arithmetic is much faster than memory.
     """
-    fusion = Fusion(graph, inputs, outputs or {}, library, fusing, halves, places)
+    fusion = Fusion(graph, inputs, outputs or {}, library, fusing, halves, places, repeats)
     fusion.run()
     return fusion

@@ -311,6 +311,14 @@ def _plus_zero(x: Node) -> Node:
     return map_(Fn.ADD, x, full(x.graph, x.shape, 0, x.dtype))
 
 
+def pick_of_cast(node: Node) -> Node | None:
+    """A few elements of a converted value are picked first and converted then: the whole is not written for their sake."""
+    x = node.inputs[0]
+    if x.op is not Primitive.CAST or node.numel >= x.numel:
+        return None
+    return cast(node.graph.add(node.op, (x.inputs[0], *node.inputs[1:]), **node.attrs), node.dtype)
+
+
 def slice_of_concat(node: Node) -> Node | None:
     """A slice within one of the joined values."""
     x, axis, start, length = node.inputs[0], *(node.attrs[key] for key in ("axis", "start", "length"))
@@ -429,6 +437,7 @@ VIEW_RULES: tuple[Rule, ...] = (
     Rule("slice of slice", Primitive.SLICE, slice_of_slice),
     Rule("slice of pad", Primitive.SLICE, slice_of_pad),
     Rule("slice of concat", Primitive.SLICE, slice_of_concat),
+    *(Rule("pick of cast", op, pick_of_cast) for op in (Primitive.GATHER, Primitive.TAKE)),
     Rule("flip less", Primitive.FLIP, flip_less),
     Rule("pad of nothing", Primitive.PAD, same_shape),
     Rule("concat of one", Primitive.CONCAT, single_part),

@@ -16,7 +16,7 @@ from tensorsmith.ir.control import is_control
 from tensorsmith.ir.graph import Graph, Primitive, touches_complex
 from tensorsmith.kernels.assemble import Kernel, assemble
 from tensorsmith.passes.epilogues import reshape_before_bias
-from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.fusion import Fusion, Repeats
 from tensorsmith.passes.half_attention import halve_attention
 from tensorsmith.passes.images_last import images_last
 from tensorsmith.passes.walk import Group
@@ -75,6 +75,7 @@ class CudaTarget(Target):
     splits_reductions = False
     halves = True
     places = staticmethod(images_last)
+    repeats = Repeats(most=12, function=4, read=1.25)  # dozens of operations take the time of one element of memory
 
     def __init__(self, device: Device) -> None:
         assert device.index is not None

@@ -225,7 +225,8 @@ class _Builder:
         self.updates = updates
         self.written_over: dict[Node, Node] = {}
         self.fusion: Fusion = fuse(
-            graph, inputs, outputs, self.target.library, "fusion" not in left_out, self.target.halves, self.target.places
+            graph, inputs, outputs, self.target.library, "fusion" not in left_out, self.target.halves, self.target.places,
+            self.target.repeats,
         )
         self.steps: list[Step] = []
         self.tensor_inputs = [n for n in graph.inputs if not n.attrs["param"] and n not in self.prepared_at]

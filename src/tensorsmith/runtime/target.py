@@ -16,7 +16,7 @@ from tensorsmith.ir.graph import Graph, touches_complex
 from tensorsmith.kernels.assemble import Kernel
 from tensorsmith.passes.convolutions import lower_convolutions
 from tensorsmith.passes.epilogues import reshape_before_bias
-from tensorsmith.passes.fusion import Fusion, Places
+from tensorsmith.passes.fusion import Fusion, Places, Repeats
 from tensorsmith.passes.lasting import pack_products
 from tensorsmith.passes.pooling import lower_pooling
 from tensorsmith.passes.products import split_products
@@ -44,6 +44,7 @@ class Target:
     places:       which values in memory lie otherwise than row after row
     halves:       whether products of float16 and bfloat16 compute something of their results before they store them
     splits_reductions: whether a long reduction is several steps; where kernels divide it themselves, it is not
+    repeats:      what kernels compute again rather than read, beside a few simple operations
     keeps:        whether values of inputs that seldom change are kept from run to run
     """
 
@@ -54,6 +55,7 @@ class Target:
     splits_reductions = True
     halves = False
     places: Places = staticmethod(rows_apart)
+    repeats: Repeats | None = None
 
     @functools.cached_property
     def library(self) -> frozenset[Fn]:
