@@ -155,3 +155,18 @@ def test_body(x, columns, emulated):
     beside = np.lib.stride_tricks.as_strided(residual, made.spec.y, [2 * s for s in made.spec.y_strides]).astype(np.float64)
     made.wanted = np.maximum(made.wanted + bias.astype(np.float64)[:, None, None] + beside, 0)
     assert made.error < 8e-3
+
+
+def test_body_of_parts(emulated):
+    """The gradient of a strided convolution is in parts, some of them sums over nothing; each has its own of the others."""
+    for w, padding in (((64, 64, 3, 3), 1), ((64, 64, 1, 1), 0)):
+        plain = problem("input", bfloat16, (2, 64, 8, 8), w, padding=padding, stride=2, layout="nhwc")
+        others = ((0, 1, 0, 0), plain.spec.y_strides)
+        made = problem("input", bfloat16, (2, 64, 8, 8), w, padding=padding, stride=2, layout="nhwc",
+                       body=bias_residual_relu(bfloat16), others=others)  # fmt: skip
+        rng = np.random.default_rng(1)
+        bias, residual = (rng.standard_normal(n).astype(np.float32).astype(bfloat16.numpy) for n in (64, plain.arrays[2].size))
+        assert run_lowered(lower_conv(made.spec, HOPPER), [*made.arrays, bias, residual]) == 0
+        beside = np.lib.stride_tricks.as_strided(residual, made.spec.y, [2 * s for s in made.spec.y_strides])
+        made.wanted = np.maximum(made.wanted + bias.astype(np.float64)[:, None, None] + beside.astype(np.float64), 0)
+        assert made.error < 8e-3
