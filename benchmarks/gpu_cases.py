@@ -416,11 +416,11 @@ def cases() -> Iterator[tuple[str, Callable[[Place], Case]]]:
     for width in (64, 128):
         yield f"attention causal d{width} forward bfloat16", attention(width, False)
         yield f"attention causal d{width} backward bfloat16", attention(width, True)
-    yield "training MLP batch 64 SGD", mlp("SGD")
-    yield "training MLP batch 64 AdamW", mlp("AdamW")
-    yield "training ResNet-18 batch 512 bfloat16", resnet
-    yield "training GPT-2-small 8x1024 autocast", gpt
     for what in ("x * x", "x + 1", "x.add_(1)", "sum", "softmax", "w * w with gradient", "x @ x"):
         yield f"launch {what}", launch(what)
     yield "pinned host to device 256 MiB", pinned(True)
     yield "pinned device to host 256 MiB", pinned(False)
+    yield "training MLP batch 64 SGD", mlp("SGD")
+    yield "training MLP batch 64 AdamW", mlp("AdamW")
+    yield "training ResNet-18 batch 512 bfloat16", resnet
+    yield "training GPT-2-small 8x1024 autocast", gpt
