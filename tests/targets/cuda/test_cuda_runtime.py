@@ -213,7 +213,7 @@ def test_a_users_allocator():
         memory.set_allocator(allocate, None)
 
 
-@pytest.mark.parametrize("nbytes", [1, 100, copies.SMALL, copies.SMALL + 1, 5 * MB + 3, 17 * MB])
+@pytest.mark.parametrize("nbytes", [1, 100, copies.SMALL, copies.SMALL + 1, 5 * MB + 3, 83 * MB + 1])
 @pytest.mark.parametrize("kind", ["pageable", "pinned"])
 def test_copies(nbytes, kind):
     content = np.random.default_rng(nbytes).integers(0, 255, nbytes, np.uint8)

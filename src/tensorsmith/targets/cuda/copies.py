@@ -17,7 +17,7 @@ from tensorsmith.targets.cpu.launch import RELEASE_GIL, Recipe
 from tensorsmith.targets.cuda import allocator, devices, driver, errors, pinned, small_copies
 from tensorsmith.targets.cuda.small_copies import MOST as SMALL
 
-_PIECE = 4 << 20  # bytes of a staging buffer
+_PIECE = 16 << 20  # bytes of a staging buffer: smaller pieces pay for waking the processors that copy
 _BUFFERS = 4
 _PARTS = 16  # of a host copy, for so many processors
 _SERIAL = 256 << 10  # host copies up to this size are one processor's
@@ -214,11 +214,13 @@ class _Staging:
     def __init__(self, index: int) -> None:
         self.lock = threading.Lock()
         devices.use(index)
-        self.buffers = [_Buffer() for _ in range(_BUFFERS)]
+        self.buffers: list[_Buffer] = []  # made when they are needed
         self.next = 0
 
     def take(self) -> _Buffer:
         """The next buffer, once the copy that used it last is done."""
+        if self.next == len(self.buffers):
+            self.buffers.append(_Buffer())
         buffer = self.buffers[self.next]
         self.next = (self.next + 1) % _BUFFERS
         driver.call("cuEventSynchronize", buffer.event)
