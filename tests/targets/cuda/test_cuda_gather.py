@@ -48,6 +48,7 @@ def test_points_that_cannot_meet_take_one_launch():
         assert len(lower_index(pick(mode, 40, 9)).launches) == 1
         assert lower_index(pick(mode, 40, 9)).scratch == ()
     assert len(lower_index(along("scatter_add", 4000, 6, 9)).launches) == 1  # few meet: a thread adds them
+    assert [launch.name for launch in lower_index(along("scatter_add", 400, 600, 9)).launches] == ["kernel_scatter_add_rows"]
     assert len(lower_index(embedding("scatter_add", 700, 24, 50, dtypes.int32)).launches) == 1  # integers: any order
 
 
@@ -126,7 +127,7 @@ def test_against_loops(emulated, mode, dtype, wrong):
     for spec in (
         embedding(mode, 5, 8, 9, dtype), embedding(mode, 100, 24, 9, dtype, dtypes.int32, True),
         embedding(mode, 700, 5, 5, dtype), embedding(mode, 4200, 2, 300, dtype),
-        along(mode, 6, 50, 40, dtype), along(mode, 50, 3, 40, dtype), pick(mode, 40, 9, dtype),
+        along(mode, 6, 50, 40, dtype), along(mode, 50, 3, 40, dtype), along(mode, 17, 150, 7, dtype), pick(mode, 40, 9, dtype),
         IndexSpec(mode, (3, 45, 6), Operand(dtype, (42, 0, 1)), (middle,), Operand(dtype, (270, 6, 1))),
         IndexSpec(mode, (40,), Operand(dtype, (0,)), (everywhere,), Operand(dtype, (1,))),
     ):  # fmt: skip
@@ -168,7 +169,11 @@ def test_sums_are_the_same_bit_for_bit_however_the_work_falls_to_blocks(emulated
 @pytest.mark.parametrize("kind", ["prod", "amax", "amin"])
 def test_products_and_extremes_at_shared_places(emulated, dtype, include_self, kind):
     rng = np.random.default_rng(9)
-    for spec in (along("scatter_add", 3, 200, 40, dtype), embedding("scatter_add", 100, 5, 3, dtype)):
+    for spec in (
+        along("scatter_add", 3, 200, 40, dtype),
+        along("scatter_add", 18, 70, 9, dtype),
+        embedding("scatter_add", 100, 5, 3, dtype),
+    ):
         (index,) = spec.indices
         table = values(rng, dtype, extent_of(spec.domain, spec.table.strides) + index.step * (index.size - 1))
         other = values(rng, dtype, extent_of(spec.domain, spec.other.strides))

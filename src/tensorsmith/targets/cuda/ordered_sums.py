@@ -174,7 +174,7 @@ _RUNS = """const long long behind = (stretch + 1) * sizes.stretch;
         add_at<lanes>(table + place_of(sizes, (long long)run) + o[0], total);"""
 
 _SUMS = """template <int lanes>
-__device__ __forceinline__ void sums({parameters}) {{
+__device__ __forceinline__ void sums({parameters}, const Sizes& sizes) {{
     typedef Vector<{value}, lanes> Sum;
     const long long of_row = sizes.inner / lanes, width = sizes.columns.points * of_row, count = sizes.stretches * width;
     const long long stride = gridDim.x * (long long){threads};
@@ -190,7 +190,7 @@ __device__ __forceinline__ void sums({parameters}) {{
 }}
 
 extern "C" __global__ void __launch_bounds__({threads}) {name}(
-    {parameters}) {{
+    {parameters}, const __grid_constant__ Sizes sizes) {{
     {call}
 }}
 """
@@ -226,6 +226,6 @@ def _text(structure: OrderedStructure, second: bool) -> str:
             f"if ((((unsigned long long)table | (unsigned long long)other) & {mask}) == 0) {call}\n    else sums<1>({given});"
         )
     body = (_RUNS if second else _STRETCHES).format(**names)
-    kernel = _SUMS.format(**names, body=body, call=call, parameters=f"{parameters}, const Sizes sizes")
+    kernel = _SUMS.format(**names, body=body, call=call, parameters=parameters)
     shared = _SHARED.format(**names)
     return "\n\n".join(part for part in (with_dependencies(shared + kernel), WALK, shared + "\n" + kernel) if part)

@@ -3,6 +3,7 @@
 Products and extremes at shared places are the same with another function.
 
     owned    few points may meet: a thread owns a place of every walk along the other axes, and adds its points one by one
+    rows     rows that never meet, short and many: a block takes one (`scatter_rows.py`)
     sorted   the points are sorted by their places (`radix_sort.py`, stable), so that those of one place are a run. A thread
              adds a stretch of the sorted points for one column of the rows: runs that lie within it are finished, those that
              reach over its ends leave partial sums, which a last kernel adds in order
@@ -27,6 +28,7 @@ from tensorsmith.targets.cuda.order_keys import words_text
 from tensorsmith.targets.cuda.ordered_sums import OrderedStructure, compute_dtype, ordered_sums, stretch_of
 from tensorsmith.targets.cuda.radix_sort import key_type, sort_launches, sort_scratch, sort_words
 from tensorsmith.targets.cuda.scalars import c_type, cast_expression
+from tensorsmith.targets.cuda.scatter_rows import fits_rows, scatter_rows
 from tensorsmith.targets.cuda.walk import THREADS, WALK, blocks_for, walk_words
 
 _FEW = 32  # points that may meet, up to which one thread adds them
@@ -67,6 +69,9 @@ def _key_bytes(places: Meetings) -> int:
 def _sorted(spec: IndexSpec, places: Meetings, structure: OrderedStructure, properties: DeviceProperties) -> Lowered:
     moved = math.prod(spec.domain) * spec.dtype.itemsize * 3 + places.points * 8
     words, key_bytes = len(spec.indices) + 2, structure.key_bytes
+    if fits_rows(spec, places):
+        launch = scatter_rows(spec, places, structure)
+        return Lowered(spec.name, (launch,), words, (), moved, math.prod(spec.domain))
     columns = math.prod(spec.domain[axis] for axis in places.plain)
     partial = 2 * -(-places.points // stretch_of(places, spec)) * columns * compute_dtype(spec.dtype).itemsize
     if places.points <= _MOST_IN_BLOCK and key_bytes == 4:
