@@ -59,6 +59,8 @@ def remember(key: tuple, entry: Entry) -> None:
         if tracing or key[0] in routed:
             return
         if key[0] in _routable:
+            if len(_keys) >= 2 * MOST_ENTRIES:  # most of them have left FAST
+                _keys[:] = [each for each in _keys if each in FAST]
             _keys.append(key)
         if len(FAST) >= MOST_ENTRIES:
             for old in list(FAST)[: MOST_ENTRIES // 4]:
