@@ -194,6 +194,7 @@ def _keys_source(spec: AttentionSpec, tiles: Tiles, part: str, name: str, fields
         {change}
         wgmma_wait<0>();
         {settle}
+        __syncwarp();  // all lanes have read the rows of the stage
         if (before >= 0 && lane == 0) mbarrier_arrive(empty + 8 * before);
         {keep.format("s[i]", "s")}
         {"to_fragments(ds, d);" if of_keys else ""}
@@ -217,6 +218,7 @@ def _keys_source(spec: AttentionSpec, tiles: Tiles, part: str, name: str, fields
         {"to_fragments(ds, d);" if of_keys else ""}
         {fence.format(add_keys.format("stage")) if of_keys else ""}
         wgmma_wait<0>();
+        __syncwarp();  // all lanes have read the rows of the stage
         if (lane == 0) mbarrier_arrive(empty + 8 * stage);"""
         end = ""
     values = load_text("v", "v_at + consumer * V_BYTES", "key0 + 64 * consumer", 64, width, "k_full")
