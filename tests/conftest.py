@@ -41,6 +41,10 @@ def pytest_configure(config: pytest.Config) -> None:
         import emulator
 
         emulator.activate()
+    if device != "cpu":
+        import tensorsmith as ts
+
+        ts.backends.cudnn.allow_tf32 = False  # float32 convolutions may round their operands to TF32 otherwise, as PyTorch's
 
 
 @pytest.fixture(autouse=True)

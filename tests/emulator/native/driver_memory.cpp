@@ -536,6 +536,13 @@ API Result cuPointerGetAttribute(void* data, int attribute, uint64_t address) {
     return SUCCESS;
 }
 
+API Result cuPointerGetAttributes(unsigned int count, int* attributes, void** data, uint64_t address) {
+    for (unsigned int i = 0; i < count; i++) {
+        if (cuPointerGetAttribute(data[i], attributes[i], address)) memset(data[i], 0, 4);  // the rest is zero already
+    }
+    return SUCCESS;
+}
+
 // --------------------------------------------------------------------------------------------- errors and entry points
 
 static const std::map<int, std::pair<const char*, const char*>>& errors() {

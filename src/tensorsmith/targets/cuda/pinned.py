@@ -93,8 +93,9 @@ def is_pinned(address: int, nbytes: int = 1) -> bool:
     if not driver.initialized() or not devices.used():
         return False
     names = driver.bindings()
-    status, kind = names.cuPointerGetAttribute(names.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-    return not status and int(kind) == int(names.CUmemorytype.CU_MEMORYTYPE_HOST)
+    asked = [names.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE]
+    status, found = names.cuPointerGetAttributes(1, asked, address)  # ordinary memory is no error here
+    return not status and int(found[0]) == int(names.CUmemorytype.CU_MEMORYTYPE_HOST)
 
 
 def note_use(address: int, index: int, stream: int) -> None:
