@@ -51,11 +51,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def where_tensors_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With `--device`, new tensors are on the device, those from NumPy too, and `.numpy()` brings values back."""
     device = os.environ["TENSORSMITH_TEST_DEVICE"].removesuffix("-emulated")
-    if device == "cpu" or request.path.name == "test_operators.py":  # that one places its operands itself
+    if device == "cpu":
         yield
         return
     import tensorsmith as ts
 
+    monkeypatch.setattr(ts.backends.cudnn, "allow_tf32", False)  # the tests' tolerances are float32's
+    if request.path.name == "test_operators.py":  # that one places its operands itself
+        yield
+        return
     from_numpy, numpy = ts.from_numpy, ts.Tensor.numpy
     monkeypatch.setattr(ts, "from_numpy", lambda array: from_numpy(array).to(device))
     monkeypatch.setattr(ts.Tensor, "numpy", lambda self, *, force=False: numpy(self.detach().cpu() if force else self.cpu()))

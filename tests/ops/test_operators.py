@@ -122,8 +122,10 @@ def test_complex_numbers(name):
         except REFUSALS:
             assert len(harness.samples(operator)) > 1, "its only sample is refused"
             continue
-        harness.check_against_reference(operator, sample, ts.complex128, "transposed")
-        if name != "vector_norm":  # finds the largest |x| by equality, for which the reference, unrounded, is too exact
+        # vector_norm finds the largest |x| by equality, for which the reference, unrounded or of another hypot, is too exact.
+        if name != "vector_norm" or harness.DEVICE == "cpu":
+            harness.check_against_reference(operator, sample, ts.complex128, "transposed")
+        if name != "vector_norm":
             harness.check_against_reference(operator, sample, ts.complex64)
         if harness.DEVICE != "cpu":
             continue

@@ -228,7 +228,7 @@ class Optimizer:
             old.update(new)
 
     def _adopt(self, where: str, parameter: Tensor, name: str, value: Any) -> Any:
-        """A copy of a saved state entry, in the dtype of its parameter."""
+        """A copy of a saved state entry, in the dtype and on the device of its parameter."""
         if isinstance(value, Tensor):
             if name in self.like_parameter and value.shape != parameter.shape:
                 raise ValueError(
@@ -236,12 +236,12 @@ class Optimizer:
                     f"{tuple(parameter.shape)}"
                 )
             with no_grad():
-                if name == "step":
-                    return value.detach().to(float32, copy=True)
+                if name == "step":  # counted by the host, wherever the parameters are
+                    return value.detach().to("cpu", float32, copy=True)
                 if name in self.scalars:  # in the parameter's dtype they would lose what the next steps build on
-                    return value.detach().clone()
+                    return value.detach().to("cpu", copy=True)
                 floating = parameter.is_floating_point() or parameter.is_complex()
-                return value.detach().to(parameter.dtype if floating else value.dtype, copy=True)
+                return value.detach().to(parameter.device, parameter.dtype if floating else value.dtype, copy=True)
         if isinstance(value, dict):
             return {key: self._adopt(where, parameter, key, each) for key, each in value.items()}
         if isinstance(value, list):

@@ -1,0 +1,43 @@
+"""A state that is loaded lies where its optimiser needs it: counts on the host, the rest beside the parameters."""
+
+import numpy as np
+import pytest
+
+import tensorsmith as ts
+
+
+@pytest.fixture(autouse=True, scope="module")
+def emulated():
+    import emulator
+
+    emulator.activate()
+
+
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "SGD"])
+@pytest.mark.parametrize("saved, used", [("cuda", "cuda"), ("cpu", "cuda"), ("cuda", "cpu")])
+def test_training_goes_on_with_a_state_of_another_device(name, saved, used):
+    options = {"lr": 0.1, **({"momentum": 0.9} if name == "SGD" else {})}
+
+    def moved(value, device):
+        if isinstance(value, ts.Tensor):
+            return value.to(device)
+        return {k: moved(v, device) for k, v in value.items()} if isinstance(value, dict) else value
+
+    def run(param, optimizer, count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            (param * param).sum().backward()
+            optimizer.step()
+
+    whole = ts.nn.Parameter(ts.tensor([1.0, -2.0, 3.0], device="cpu"))
+    optimizer = getattr(ts.optim, name)([whole], **options)
+    run(whole, optimizer, 2)
+    param = ts.nn.Parameter(whole.detach().clone().to(used))
+    resumed = getattr(ts.optim, name)([param], **options)
+    state = optimizer.state_dict()
+    resumed.load_state_dict({**state, "state": {k: moved(v, saved) for k, v in state["state"].items()}})
+    run(whole, optimizer, 2)
+    run(param, resumed, 2)
+    np.testing.assert_allclose(param.detach().cpu().numpy(), whole.detach().numpy(), rtol=1e-6)
+    devices = {key: value.device.type for key, value in resumed.state[param].items() if isinstance(value, ts.Tensor)}
+    assert all(device == ("cpu" if key in ("step", "mu_product") else used) for key, device in devices.items()), devices
