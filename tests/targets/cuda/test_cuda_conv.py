@@ -120,8 +120,11 @@ SIZES = [
 @pytest.mark.parametrize("x, w, attrs", SIZES, ids=str)
 def test_float32(x, w, attrs, kind, layout, emulated):
     made = problem(kind, float32, x, w, layout=layout, **attrs)
-    assert run_lowered(lower_conv(made.spec, emulated_properties()), made.arrays) == 0
+    lowered = lower_conv(made.spec, emulated_properties())
+    assert run_lowered(lowered, made.arrays) == 0
     assert made.error < 2e-6
+    if attrs.get("groups") == x[1] and kind != "weight":
+        assert [launch.name for launch in lowered.launches] == ["conv_direct"]
 
 
 @pytest.mark.parametrize("dtype, most", [(float64, 1e-14), (float16, 1e-3), (bfloat16, 8e-3), (int8, 0), (int64, 0)], ids=str)

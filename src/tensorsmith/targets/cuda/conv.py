@@ -12,6 +12,8 @@ from tensorsmith.targets.cuda.conv_split import finishing_launch
 from tensorsmith.targets.cuda.conv_wgmma import pays_wgmma, wgmma_launches
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Launch, Lowered, Word
 
+MOST_TAPS = 64  # of a channel by itself, up to which a thread sums them
+
 
 def lower_conv(spec: ConvSpec, properties: DeviceProperties) -> Lowered:
     """The launches of a convolution; words: x, w, y, then the others of its body.
@@ -35,6 +37,8 @@ def _launches(spec: ConvSpec, properties: DeviceProperties, scratch: int) -> tup
     if spec.dtype.is_floating_point and fits(spec):
         if not spec.taps * spec.w[1]:  # sums over nothing
             return (finishing_launch(spec, 0, Word(2)),), ()
+        if _is_depthwise(spec):
+            return (direct_launch(spec),), ()
         if pays_halo(spec, properties):
             return halo_launches(spec, properties)
         if pays_wgmma(spec, properties):
@@ -43,3 +47,8 @@ def _launches(spec: ConvSpec, properties: DeviceProperties, scratch: int) -> tup
             return mma_launches(spec, properties, scratch)
         return simt_launches(spec, properties, scratch)
     return (direct_launch(spec),), ()
+
+
+def _is_depthwise(spec: ConvSpec) -> bool:
+    """Whether every result is a short sum over one channel, of which no tile could be shared."""
+    return spec.w[1] == 1 and spec.w[0] <= 2 * spec.groups and spec.groups > 1 and spec.taps <= MOST_TAPS

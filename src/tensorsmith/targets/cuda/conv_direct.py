@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from tensorsmith.core.dtypes import DType, compute_dtype
 from tensorsmith.kernels.spec_conv import ConvSpec
@@ -86,7 +87,7 @@ def direct_function(spec: ConvSpec, partial: bool = False) -> tuple[str, Constan
     moved = "".join(f" o{k} += s.starts[{k + 2}];" for k in range(1, others + 1))
     result = "sum" if partial else f"finished({', '.join([of_sum(spec.dtype, 'sum'), *given, 'error'])})"
     body = "\n        ".join(lines)
-    function = f"""__device__ __noinline__ void any_convolution(
+    text = f"""__device__ __noinline__ void any_convolution(
     const {element}* x, const {element}* w, {stored}* y, {_parameters(element, others)}long long* error,
     const DirectSizes& s) {{
     x += s.starts[0]; w += s.starts[1];{"" if partial else " y += s.starts[2];"}{moved}
@@ -106,7 +107,24 @@ def direct_function(spec: ConvSpec, partial: bool = False) -> tuple[str, Constan
         y[{place("y_strides")}] = {result};
     }}
 }}"""
-    return struct, sizes, function
+    return struct, sizes, _in_32_bits(text) if _is_small(spec) else text
+
+
+def _is_small(spec: ConvSpec) -> bool:
+    """Whether every place and coordinate fits in 32 bits, and `long long` stands for nothing else."""
+    if not spec.dtype.is_floating_point:
+        return False
+    places = ((spec.x, spec.x_strides), (spec.w, spec.w_strides), (spec.y, spec.y_strides), *((spec.y, o) for o in spec.others))
+    reach = max(p * s + k * d for p, s, k, d in zip(spec.y[2:], spec.stride, spec.w[2:], spec.dilation))
+    extents = [sum(max(n - 1, 0) * abs(s) for n, s in zip(shape, strides)) for shape, strides in places]
+    return max(*extents, math.prod(spec.y), reach, *map(abs, spec.low)) < 1 << 30
+
+
+def _in_32_bits(text: str) -> str:
+    """The text, of a kernel on floats, with all arithmetic on places in int."""
+    head, body = text.split("const long long threads", 1)
+    body = re.sub(r"\bs\.(\w+(?:\[\d+\])?)", r"(int)s.\1", body)
+    return f"{head}const int threads{body.replace('long long', 'int')}"
 
 
 def sum_type(dtype: DType) -> str:

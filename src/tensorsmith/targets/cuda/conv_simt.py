@@ -17,6 +17,8 @@ from tensorsmith.targets.cuda.scalars import c_type, cast_expression
 
 PAD = 4  # elements between rows of a buffer, against conflicts of banks
 LEAST_DEPTH = 64  # of a part of the depth
+MICROSECONDS_A_STEP = 1.6e-5  # of one row, one column and one step of the depth, where two blocks share a multiprocessor
+BYTES_A_MICROSECOND = 2.5e6  # of sums of parts, which are written and read
 
 
 def simt_launches(
@@ -26,7 +28,7 @@ def simt_launches(
     tile = tile_of(spec, properties)
     rows, columns, depth = spec.x[0] * spec.positions, spec.w[0] // spec.groups, spec.w[1] * spec.taps
     blocks = -(-rows // tile.rows) * -(-columns // tile.columns) * spec.groups
-    splits = max(1, min(2 * properties.multiprocessors // blocks, -(-depth // LEAST_DEPTH)))
+    splits = _splits(blocks, rows * columns * spec.groups, depth, tile, properties)
     gather = gather_of(spec, splits > 1)
     text, arguments, grid = _text(gather, spec, tile, splits)
     others = len(spec.others)
@@ -38,6 +40,17 @@ def simt_launches(
         text, "conv_simt", (grid, 1, 1), (tile.threads, 1, 1), (Word(0), Word(1), partial, ErrorWord(), arguments)
     )
     return (first, finishing_launch(spec, splits, partial)), (partial_bytes(spec, splits),)
+
+
+def _splits(blocks: int, results: int, depth: int, tile: Tile, properties: DeviceProperties) -> int:
+    """Into how many parts a depth goes, by the time of waves of blocks, two a multiprocessor, and of adding parts up."""
+    best = (0.0, 0)
+    for splits in range(1, max(1, min(8 * properties.multiprocessors // blocks, -(-depth // LEAST_DEPTH))) + 1):
+        waves = -(-blocks * splits // (2 * properties.multiprocessors))
+        time = waves * -(-depth // splits) * tile.rows * tile.columns * MICROSECONDS_A_STEP
+        time += (splits > 1) * (4.0 + 8 * splits * results / BYTES_A_MICROSECOND)
+        best = (time, splits) if best[1] == 0 or time < best[0] else best
+    return best[1]
 
 
 def tile_of(spec: ConvSpec, properties: DeviceProperties) -> Tile:
@@ -76,7 +89,7 @@ def _text(gather: Gather, spec: ConvSpec, tile: Tile, splits: int) -> tuple[str,
 
 {parts.signature("conv_simt")}
     {indent[:-4].join(parts.tables())}
-    __shared__ {number} a_tile[2][{tile.depth}][{tile.rows + PAD}], b_tile[2][{tile.depth}][{tile.columns + PAD}];
+    __shared__ __align__(16) {number} a_tile[2][{tile.depth}][{tile.rows + PAD}], b_tile[2][{tile.depth}][{tile.columns + PAD}];
     {indent[:-4].join(parts.place_of_block())}
     {indent[:-4].join(parts.row_table())}
     {{
@@ -110,11 +123,9 @@ def _text(gather: Gather, spec: ConvSpec, tile: Tile, splits: int) -> tuple[str,
         if (first > first_depth) {{
             #pragma unroll
             for (int k = 0; k < {tile.depth}; k++) {{
-                {number} a[{of_rows}], b[{of_columns}];
-                #pragma unroll
-                for (int i = 0; i < {of_rows}; i++) a[i] = a_tile[slot ^ 1][k][{row_of}];
-                #pragma unroll
-                for (int j = 0; j < {of_columns}; j++) b[j] = b_tile[slot ^ 1][k][{column_of}];
+                __align__(16) {number} a[{of_rows}], b[{of_columns}];
+                {_vectors("a", "row_thread", of_rows, tile.rows, compute.itemsize)}
+                {_vectors("b", "column_thread", of_columns, tile.columns, compute.itemsize)}
                 #pragma unroll
                 for (int i = 0; i < {of_rows}; i++) {{
                     #pragma unroll
@@ -152,6 +163,17 @@ def _text(gather: Gather, spec: ConvSpec, tile: Tile, splits: int) -> tuple[str,
 }}
 """
     return with_dependencies(kernel) + "\n" + kernel, arguments, grid
+
+
+def _vectors(name: str, thread: str, count: int, extent: int, size: int) -> str:
+    """Statements that read a thread's rows or columns out of shared memory, 16 bytes at a time."""
+    width = min(16 // size, count)
+    kind = {(4, 4): "float4", (4, 2): "float2", (8, 2): "double2"}[size, width]
+    lines = []
+    for i in range(0, count, width):
+        place = _interleaved(thread, str(i), count, extent)
+        lines.append(f"*({kind}*)&{name}[{i}] = *(const {kind}*)&{name}_tile[slot ^ 1][k][{place}];")
+    return "\n                ".join(lines)
 
 
 def _register_tile(tile: Tile) -> tuple[int, int]:
