@@ -208,7 +208,7 @@ def _inner(
     along = canonical.structure.along
     most = _most_unrolled(canonical, base.width)
     if element_passes(canonical, levels) > 1:
-        shared = _shared_by_rows(canonical)
+        shared = _shared_by_rows(canonical, levels)
         for cluster, keep in _residences(canonical, levels, properties):
             cap = min(most, max(1, HELD_WORDS // held_words(canonical, levels, base.width, along, keep, shared)))
             lanes = _lanes(math.ceil(units / cluster), cap)
@@ -223,12 +223,18 @@ def _inner(
     return _in_parts(canonical, levels, tile, rows, units, properties)
 
 
-def _shared_by_rows(canonical: Canonical) -> tuple[int, ...]:
-    """Inputs along the row that are the same for all rows: caches have them, registers need not."""
-    inputs = range(len(canonical.structure.inputs))
+def _shared_by_rows(canonical: Canonical, levels: Levels) -> tuple[int, ...]:
+    """Inputs along the row that all rows share and several passes read: caches have them, registers need not."""
+    structure = canonical.structure
     if canonical.extents == (1,):
         return ()
-    return tuple(k for k in inputs if canonical.structure.along[k] and not any(canonical.strides[k]))
+    found = []
+    for k in range(len(structure.inputs)):
+        loads = {p for p, instr in enumerate(structure.body) if instr.kind is Kind.LOAD and instr.index == k}
+        reading = sum(bool(loads & needed_for(structure, roots)) for roots in passes(structure, levels))
+        if structure.along[k] and not any(canonical.strides[k]) and reading > 1:
+            found.append(k)
+    return tuple(found)
 
 
 def _lanes(units: int, cap: int) -> int:
@@ -313,7 +319,7 @@ def _in_parts(
     resident = (1536 if words <= 24 else 1024 if words <= 48 else 512) // tile.threads
     tile = replace(tile, blocks=max(1, min(resident, properties.threads // tile.threads)))
     wanted = tile.blocks * properties.multiprocessors  # all at once: a block more would take as long again
-    parts = wanted // blocks if blocks < properties.multiprocessors else 1
+    parts = wanted // blocks if blocks < 2 * properties.multiprocessors else 1
     parts = max(min(parts, units // per_loop), math.ceil(units / (tile.lanes * LONGEST_CHAIN)), 1)
     if parts == 1:
         return RowPlan((tile,), 1, points, units, units)

@@ -1,5 +1,5 @@
 // layer_norm over (65536, 1024), scratch ()
-// grid (8192, 1, 1) block (32, 8, 1) cluster (1, 1, 1)
+// grid (65536, 1, 1) block (64, 1, 1) cluster (1, 1, 1)
 
 __device__ __forceinline__ float widen_bfloat16(unsigned short bits) {
     return __uint_as_float((unsigned int)bits << 16);
@@ -63,15 +63,6 @@ template <typename T, int N> __device__ __forceinline__ void forget(Pack<T, N>& 
     }
 }
 
-__device__ __forceinline__ int read_again(int offset) {
-    asm volatile("" : "+r"(offset));
-    return offset;
-}
-__device__ __forceinline__ long long read_again(long long offset) {
-    asm volatile("" : "+l"(offset));
-    return offset;
-}
-
 template <typename T, int N, typename Index>
 __device__ __forceinline__ void load_elements(Pack<T, N>& pack, const T* from, Index step, int count) {
     #pragma unroll
@@ -118,11 +109,11 @@ typedef int Index;
 
 struct Sizes { long long points, units, chunk, parts, divisors[1], extents[1], inner[6], along[6], steps[6][1]; };
 
-extern "C" __global__ void __launch_bounds__(256) kernel_layer_norm(const unsigned short* in0, const unsigned short* in1, const unsigned short* in2, unsigned short* out0, float* out1, float* out2, double p0, long long* error, const Sizes sizes) {
+extern "C" __global__ void __launch_bounds__(64) kernel_layer_norm(const unsigned short* in0, const unsigned short* in1, const unsigned short* in2, unsigned short* out0, float* out1, float* out2, double p0, long long* error, const Sizes sizes) {
     const float v6 = (float)(p0);
     const float v13 = 9.999999747378752e-06f;
     const int lane = threadIdx.x;
-    const Index number = blockIdx.x * (Index)8 + threadIdx.y;
+    const Index number = blockIdx.x * (Index)1 + threadIdx.y;
     const bool live = number < (Index)sizes.points;
     const Index i = live ? number : (Index)sizes.points - 1;  // threads beyond the last row repeat it
     const Index begin = lane, end = (Index)sizes.units;
@@ -136,26 +127,32 @@ extern "C" __global__ void __launch_bounds__(256) kernel_layer_norm(const unsign
         o5 = i * (Index)sizes.steps[5][0];
     }
     const bool aligned = ((reinterpret_cast<unsigned long long>(in0) | reinterpret_cast<unsigned long long>(in1) | reinterpret_cast<unsigned long long>(in2) | reinterpret_cast<unsigned long long>(out0)) & 15) == 0;
-    Pack<unsigned short, 8> x0[4];
+    Pack<unsigned short, 8> x0[2];
+    Pack<unsigned short, 8> x1[2];
+    Pack<unsigned short, 8> x2[2];
     if (aligned) {
     #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        const Index q = begin + n * 32;
+    for (int n = 0; n < 2; n++) {
+        const Index q = begin + n * 64;
         load_pack(x0[n], in0 + o0 + q * (Index)sizes.along[0]);
+        load_pack(x1[n], in1 + o1 + q * (Index)sizes.along[1]);
+        load_pack(x2[n], in2 + o2 + q * (Index)sizes.along[2]);
     }
     } else {
     #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        const Index q = begin + n * 32;
+    for (int n = 0; n < 2; n++) {
+        const Index q = begin + n * 64;
         load_elements(x0[n], in0 + o0 + q * (Index)sizes.along[0], (Index)1, 8);
+        load_elements(x1[n], in1 + o1 + q * (Index)sizes.along[1], (Index)1, 8);
+        load_elements(x2[n], in2 + o2 + q * (Index)sizes.along[2], (Index)1, 8);
     }
     }
     float s7[8];
     #pragma unroll
     for (int e = 0; e < 8; e++) { s7[e] = 0.0f; }
     #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        const Index q = begin + n * 32;
+    for (int n = 0; n < 2; n++) {
+        const Index q = begin + n * 64;
         #pragma unroll
         for (int e = 0; e < 8; e++) {
             const unsigned short v0 = x0[n].at[e];
@@ -164,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel_layer_norm(const unsign
         }
     }
     #pragma unroll
-    for (int n = 0; n < 4; n++) { forget(x0[n]); }
+    for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); forget(x2[n]); }
     #pragma unroll
     for (int half = 4; half > 0; half >>= 1) {
         #pragma unroll
@@ -178,13 +175,25 @@ extern "C" __global__ void __launch_bounds__(256) kernel_layer_norm(const unsign
             s7[e] = s7[e] + other;
         }
     }
+    __shared__ float shared7[2];
+    if (lane % 32 == 0) { shared7[lane / 32] = s7[0]; }
+    __syncthreads();
+    s7[0] = shared7[lane % 2];
+    #pragma unroll
+    for (int distance = 1; distance >= 1; distance >>= 1) {
+        #pragma unroll
+        for (int e = 0; e < 1; e++) {
+            const float other = shuffle<float>(s7[e], distance);
+            s7[e] = s7[e] + other;
+        }
+    }
     const float v8 = s7[0] * v6;
     float s11[8];
     #pragma unroll
     for (int e = 0; e < 8; e++) { s11[e] = 0.0f; }
     #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        const Index q = begin + n * 32;
+    for (int n = 0; n < 2; n++) {
+        const Index q = begin + n * 64;
         #pragma unroll
         for (int e = 0; e < 8; e++) {
             const unsigned short v0 = x0[n].at[e];
@@ -195,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel_layer_norm(const unsign
         }
     }
     #pragma unroll
-    for (int n = 0; n < 4; n++) { forget(x0[n]); }
+    for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); forget(x2[n]); }
     #pragma unroll
     for (int half = 4; half > 0; half >>= 1) {
         #pragma unroll
@@ -209,25 +218,31 @@ extern "C" __global__ void __launch_bounds__(256) kernel_layer_norm(const unsign
             s11[e] = s11[e] + other;
         }
     }
+    __shared__ float shared11[2];
+    if (lane % 32 == 0) { shared11[lane / 32] = s11[0]; }
+    __syncthreads();
+    s11[0] = shared11[lane % 2];
+    #pragma unroll
+    for (int distance = 1; distance >= 1; distance >>= 1) {
+        #pragma unroll
+        for (int e = 0; e < 1; e++) {
+            const float other = shuffle<float>(s11[e], distance);
+            s11[e] = s11[e] + other;
+        }
+    }
     const float v12 = s11[0] * v6;
     const float v14 = v12 + v13;
     const float v15 = 1.0f / sqrtf(v14);
     #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        const Index q = begin + n * 32;
-        Pack<unsigned short, 8> x1[1];
-        if (aligned) load_pack(x1[0], in1 + read_again(o1 + q * (Index)sizes.along[1]));
-        else load_elements(x1[0], in1 + read_again(o1 + q * (Index)sizes.along[1]), (Index)1, 8);
-        Pack<unsigned short, 8> x2[1];
-        if (aligned) load_pack(x2[0], in2 + read_again(o2 + q * (Index)sizes.along[2]));
-        else load_elements(x2[0], in2 + read_again(o2 + q * (Index)sizes.along[2]), (Index)1, 8);
+    for (int n = 0; n < 2; n++) {
+        const Index q = begin + n * 64;
         Pack<unsigned short, 8> y3; float f3[8];
         #pragma unroll
         for (int e = 0; e < 8; e++) {
-            const unsigned short v4 = x2[0].at[e];
-            const float v5 = widen_at_bfloat16(x2[0], e);
-            const unsigned short v2 = x1[0].at[e];
-            const float v3 = widen_at_bfloat16(x1[0], e);
+            const unsigned short v4 = x2[n].at[e];
+            const float v5 = widen_at_bfloat16(x2[n], e);
+            const unsigned short v2 = x1[n].at[e];
+            const float v3 = widen_at_bfloat16(x1[n], e);
             const unsigned short v0 = x0[n].at[e];
             const float v1 = widen_at_bfloat16(x0[n], e);
             const float v9 = v1 - v8;
@@ -237,12 +252,11 @@ extern "C" __global__ void __launch_bounds__(256) kernel_layer_norm(const unsign
             f3[e] = v18;
         }
         narrow_pack_bfloat16(y3, f3);
-        if (!live) continue;
         if (aligned) store_pack(y3, out0 + o3 + q * (Index)sizes.along[3]);
         else store_elements(y3, out0 + o3 + q * (Index)sizes.along[3], (Index)1, 8);
     }
     #pragma unroll
-    for (int n = 0; n < 4; n++) { forget(x0[n]); }
+    for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); forget(x2[n]); }
     if (live && lane == 0) {
         out1[o4] = v8;
         out2[o5] = v15;
