@@ -314,6 +314,9 @@ FUNCTIONS: dict[str, str] = {
 }
 
 
+_CALL = re.compile(r"\b(\w+)(?=[(<])")
+
+
 def with_dependencies(text: str, more: Mapping[str, str] | None = None) -> str:
     """The device functions that `text` calls, and those that they call, in an order that compiles.
 
@@ -332,4 +335,5 @@ def with_dependencies(text: str, more: Mapping[str, str] | None = None) -> str:
 
 
 def _named(text: str, functions: Iterable[str]) -> list[str]:
-    return [name for name in functions if re.search(rf"\b{name}\b(?=[(<])", text)]
+    called = set(_CALL.findall(text))
+    return [name for name in functions if name in called]

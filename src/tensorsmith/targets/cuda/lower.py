@@ -5,15 +5,17 @@ The words of a run are the addresses of inputs, then of outputs, then the run-ti
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import replace
 
-from tensorsmith.kernels.canonical import Canonical, canonicalize, numbers_apart
+from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize, numbers_apart
 from tensorsmith.kernels.spec import KernelSpec, Kind
 from tensorsmith.targets.cuda import pointwise, row_plan, transpose
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
 from tensorsmith.targets.cuda.row_text import RowText
+from tensorsmith.targets.cuda.row_tile import RowTile
 
 MAX_AXES = 12  # kept axes that do not merge: the most that structs of sizes are made for
 
@@ -50,12 +52,12 @@ def _pointwise(canonical: Canonical, name: str, given: tuple[Argument, ...], pro
         square = transpose.choose(turned)
         if square is not None:
             declared, sizes = transpose.sizes(turned, square)
-            source = transpose.text(turned.structure, square, name, declared)
+            source = _transpose_text(turned.structure, square, name, declared)
             grid = (transpose.grid(turned, square), 1, 1)
             return Launch(source, name, grid, (transpose.BLOCK, 1, 1), (*given, ErrorWord(), sizes))
     tile = pointwise.choose(canonical, properties)
     declared, sizes = pointwise.sizes(canonical, tile)
-    source = pointwise.text(canonical.structure, tile, name, declared)
+    source = _pointwise_text(canonical.structure, tile, name, declared)
     blocks = pointwise.grid(canonical, tile)
     return Launch(source, name, (blocks, 1, 1), (tile.block, 1, 1), (*given, ErrorWord(), sizes))
 
@@ -70,11 +72,22 @@ def _rows(
     launches = []
     for tile in found.tiles:
         declared, sizes = row_plan.sizes(canonical, found, tile)
-        source = RowText(canonical.structure, tile, name, declared).source()
+        source = _row_text(canonical.structure, tile, name, declared)
         grid = found.grid(tile, bool(canonical.structure.values_along))
         arguments = (*given, *buffers, ErrorWord(), sizes)
         launches.append(Launch(source, name, grid, tile.block, arguments, cluster=(1, tile.cluster, 1)))
     return tuple(launches), scratch
+
+
+# Texts are kept: another shape of a structure under the same tile is the same text.
+_kept = functools.lru_cache(maxsize=2048)
+_pointwise_text = _kept(pointwise.text)
+_transpose_text = _kept(transpose.text)
+
+
+@_kept
+def _row_text(structure: Structure, tile: RowTile, name: str, sizes_text: str) -> str:
+    return RowText(structure, tile, name, sizes_text).source()
 
 
 def counts(canonical: Canonical) -> tuple[int, int]:

@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tensorsmith.kernels.canonical import Canonical
+from tensorsmith.kernels.canonical import Canonical, Structure
 from tensorsmith.kernels.levels import Levels, find_levels
 from tensorsmith.kernels.spec import Kind
 from tensorsmith.targets.cuda.body import PLACES, body_cost, needed_for, state_dtype
@@ -34,6 +35,9 @@ MOST_INSTRUCTIONS = 3000  # of a pass, unrolled
 _COMPARISON_COST = 60  # of a step of argmax: instructions, and registers that are no use to others
 COLUMNS_BYTES = 64  # of a step that neighbouring threads of a resident outer kernel read together, at least
 LONGEST_COLUMNS_BLOCK = 256  # of such a kernel: two on a multiprocessor, one reads while the other waits for its cluster
+
+
+_levels = functools.lru_cache(maxsize=2048)(find_levels)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class RowPlan:
 
 def plan(canonical: Canonical, properties: DeviceProperties) -> RowPlan:
     """The layout of a kernel with reductions on a device."""
-    levels = find_levels(canonical.structure)
+    levels = _levels(canonical.structure)
     inner = not _packs_are_rows(canonical)
     width = _inner_width(canonical) if inner else _outer_width(canonical)
     points = math.prod(canonical.extents) // (1 if inner else width)
@@ -150,11 +154,12 @@ def _read_bytes(canonical: Canonical, width: int, classes: tuple[int, ...]) -> i
     return sum(structure.inputs[k].itemsize * (width if classes[k] else 1) for k in read)
 
 
+@functools.lru_cache(maxsize=2048)
 def held_words(
-    canonical: Canonical, levels: Levels, width: int, classes: tuple[int, ...], keep: bool, shared: tuple[int, ...] = ()
+    structure: Structure, width: int, classes: tuple[int, ...], keep: bool, shared: tuple[int, ...] = ()
 ) -> int:
     """Registers that a unit takes at most, between passes that share it; keep: with its expensive values; shared: not held."""
-    structure = canonical.structure
+    levels = _levels(structure)
     kept = kept_values(structure, levels) if keep else ()
     work = passes(structure, levels)
     most, available = 1, set[int]()
@@ -210,7 +215,7 @@ def _inner(
     if element_passes(canonical, levels) > 1:
         shared = _shared_by_rows(canonical, levels)
         for cluster, keep in _residences(canonical, levels, properties):
-            cap = min(most, max(1, HELD_WORDS // held_words(canonical, levels, base.width, along, keep, shared)))
+            cap = min(most, max(1, HELD_WORDS // held_words(canonical.structure, base.width, along, keep, shared)))
             lanes = _lanes(math.ceil(units / cluster), cap)
             if lanes <= LONGEST_BLOCK:
                 tile = replace(base, lanes=lanes, resident=True, cluster=cluster, keep=keep)
@@ -264,7 +269,7 @@ def _outer(
     if element_passes(canonical, levels) > 1:
         least = min(_power_of_two(columns), max(1, COLUMNS_BYTES // (base.width * narrowest)))
         for cluster, keep in _residences(canonical, levels, properties):
-            cap = min(most, max(1, HELD_COLUMNS // held_words(canonical, levels, base.width, structure.inner, keep)))
+            cap = min(most, max(1, HELD_COLUMNS // held_words(structure, base.width, structure.inner, keep)))
             per_block = math.ceil(units / cluster)
             lanes = max(_power_of_two(math.ceil(per_block / cap)), max(1, WARP // least))
             if lanes * least > LONGEST_COLUMNS_BLOCK:
@@ -350,7 +355,7 @@ def scratch(canonical: Canonical, found: RowPlan) -> list[int]:
     structure = canonical.structure
     rows = math.prod(canonical.extents)
     sizes = []
-    levels, sums = rescaled_sums(structure, find_levels(structure))
+    levels, sums = rescaled_sums(structure, _levels(structure))
     for p in _reduces(levels):
         instr = structure.body[p]
         sizes.append(rows * found.parts * state_dtype(structure, instr).itemsize)
