@@ -179,7 +179,7 @@ def synchronize(index: int) -> None:
     """
     devices.use(index)
     driver.call("cuCtxSynchronize")
-    errors.check(index)
+    errors.check(index, idle=True)
 
 
 def copy_on_host(dst: int, src: int, nbytes: int) -> None:

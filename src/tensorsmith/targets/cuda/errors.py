@@ -73,17 +73,18 @@ _pages: dict[int, list[_Page]] = {}
 _lock = threading.RLock()
 
 
-def check(index: int) -> None:
-    """Raise what kernels reported since the last check; call it when the device's current work is done.
+def check(index: int, idle: bool = False) -> None:
+    """Raise what kernels reported since the last check; call it when work of the device is done.
 
+    idle: whether all its work is done, so that words that were given up can be used again
     Errors: the exception of the first slot that was written; all are cleared.
     """
     for page in _pages.get(index, ()):
-        if page.retired or ctypes.string_at(page.host, 8 * _PAGE_SLOTS) != _NOTHING:
-            _report(page)
+        if (idle and page.retired) or ctypes.string_at(page.host, 8 * _PAGE_SLOTS) != _NOTHING:
+            _report(page, idle)
 
 
-def _report(page: _Page) -> None:
+def _report(page: _Page, idle: bool) -> None:
     words = (ctypes.c_int64 * _PAGE_SLOTS).from_address(page.host)
     first: tuple[ErrorSlot, int] | None = None
     with _lock:
@@ -93,7 +94,8 @@ def _report(page: _Page) -> None:
                 words[number] = 0
                 if first is None and owner is not None:
                     first = owner, code
-        page.free += page.retired
-        page.retired.clear()
+        if idle:
+            page.free += page.retired
+            page.retired.clear()
     if first is not None:
         raise first[0].exception(first[1])
