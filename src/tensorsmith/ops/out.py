@@ -6,6 +6,8 @@ warning where it had elements) and written in its own strides.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -188,6 +190,11 @@ _COUNTING = frozenset({"arange", "linspace", "logspace"})  # an `out` of as many
 _WARNING = frozenset({"arange", "normal"})  # the others resize `out` without a word
 
 
+@functools.cache
+def _takes_device(function: Callable[..., Tensor]) -> bool:
+    return "device" in inspect.signature(function).parameters
+
+
 def create_into(
     function: Callable[..., Tensor], args: Sequence[Any], keywords: dict[str, Any], dtype: DType | None, out: Any
 ) -> Tensor:
@@ -201,6 +208,8 @@ def create_into(
     _check_memory(name, out)
     if out.layout.tracked and modes.grad:
         _refuse_tracking(name)
+    if keywords.get("device") is None and _takes_device(function):
+        keywords = {**keywords, "device": out.layout.device}
     result = function(*args, dtype=out.dtype, **keywords)
     if name in _COUNTING and result.layout.numel == out.layout.numel:
         result = result.reshape(out.layout.shape)  # type: ignore[attr-defined]
