@@ -2,8 +2,9 @@
 
     python benchmarks/cuda_check.py
 
-Kernels: a gelu (contiguous, transposed, broadcast), a softmax over rows (short, long; float32, bfloat16), every
-reduction, every scalar function over special values, every cast, Philox bits. Prints cases and exits 1 if one is wrong.
+Kernels: a gelu (contiguous, transposed, broadcast), a softmax along either axis (short, long; float32, bfloat16),
+transposed copies, every reduction, every scalar function over special values, every cast, Philox bits. Prints cases and
+exits 1 if one is wrong.
 """
 
 from __future__ import annotations
@@ -93,7 +94,11 @@ def gelu_cases(random: np.random.Generator) -> Iterator[Case]:
 
 
 def softmax_cases(random: np.random.Generator) -> Iterator[Case]:
-    for rows, length, dtype in ((1000, 10, float32), (33, 1024, float32), (7, 50_001, float32), (40, 3000, bfloat16)):
+    for rows, length, axis, dtype in (
+        (1000, 10, 1, float32), (33, 1024, 1, float32), (7, 50_001, 1, float32), (40, 3000, 1, bfloat16),
+        (3, 200_000, 1, float32), (2, 3_000_000, 1, float32), (300, 70, 0, float32), (8192, 96, 0, bfloat16),
+        (70_000, 40, 0, float32),
+    ):  # fmt: skip
         x = (random.standard_normal((rows, length)) * 4).astype(dtype.numpy)
         y = np.zeros_like(x)
         body = [Instr(Kind.LOAD, dtype, index=0), Instr(Kind.CAST, float32, (0,))]
@@ -106,13 +111,25 @@ def softmax_cases(random: np.random.Generator) -> Iterator[Case]:
             Instr(Kind.CAST, dtype, (6,)),
         ]
         operand = Operand(dtype, (length, 1))
-        spec = KernelSpec((rows, length), 1, (operand,), tuple(body), (Store(operand, 7),), name="softmax")
+        spec = KernelSpec((rows, length), axis, (operand,), tuple(body), (Store(operand, 7),), name="softmax")
         run_on_device(spec, [x.reshape(-1), y.reshape(-1)])
-        wide = np.exp(x.astype(np.float64) - x.astype(np.float64).max(1, keepdims=True))
-        wide /= wide.sum(1, keepdims=True)
+        wide = np.exp(x.astype(np.float64) - x.astype(np.float64).max(axis, keepdims=True))
+        wide /= wide.sum(axis, keepdims=True)
         error = float((np.abs(y.astype(np.float64) - wide) / wide).max())
         limit = 4e-6 if dtype is float32 else 2**-8
-        yield f"softmax ({rows}, {length}) {dtype.name}", error < limit, f"largest relative error {error:.2g}"
+        name = f"softmax ({rows}, {length}) along axis {axis} {dtype.name}"
+        yield name, error < limit, f"largest relative error {error:.2g}"
+
+
+def transposed_cases(random: np.random.Generator) -> Iterator[Case]:
+    for rows, columns, dtype in ((1000, 513, float32), (513, 1000, bfloat16), (256, 384, uint8), (65, 33, float64)):
+        x = random.integers(0, 100, (columns, rows)).astype(dtype.numpy)
+        y = np.zeros((rows, columns), dtype.numpy)
+        body = (Instr(Kind.LOAD, dtype, index=0),)
+        store = Store(Operand(dtype, (columns, 1)), 0)
+        spec = KernelSpec((rows, columns), None, (Operand(dtype, (1, rows)),), body, (store,), name="transposed")
+        run_on_device(spec, [x.reshape(-1), y.reshape(-1)])
+        yield f"transposed ({rows}, {columns}) {dtype.name}", bool((y == x.T).all()), ""
 
 
 # ------------------------------------------------------------------------------------------------------ reductions
@@ -327,7 +344,8 @@ def random_cases() -> Iterator[Case]:
 def main() -> int:
     random = np.random.default_rng(0)
     groups = (
-        gelu_cases(random), softmax_cases(random), reduction_cases(random), function_cases(random), error_cases(),
+        gelu_cases(random), softmax_cases(random), transposed_cases(random), reduction_cases(random),
+        function_cases(random), error_cases(),
         cast_cases(random), random_cases(),
     )  # fmt: skip
     failed = total = 0
