@@ -56,17 +56,19 @@ class Tiles:
     cluster: int = 1
 
 
-def usual_tiles(width: int) -> Tiles:
-    """What is fastest for matrices of up to `width` columns."""
+def usual_tiles(width: int, causal: bool = True, dropout: bool = False) -> Tiles:
+    """What is fastest for matrices of up to `width` columns; with dropout tiles have whole groups of keys."""
     if width <= 64:
         return Tiles(128, 3, 2, True)
-    return Tiles(128, 2, 2, True) if width <= 128 else Tiles(64, 2, 2, True)
+    if width <= 128:
+        return Tiles(128 if causal or dropout else 160, 2, 2, True)
+    return Tiles(64, 2, 2, True)
 
 
 def launches(spec: AttentionSpec, tiles: Tiles | None = None) -> tuple[Launch, ...]:
     """One launch."""
     depth, width = padded(spec.E), padded(spec.F)
-    tiles = tiles or usual_tiles(max(depth, width))
+    tiles = tiles or usual_tiles(max(depth, width), spec.causal, spec.dropout > 0)
     queries = 64 * tiles.consumers
     blocks = math.ceil(spec.L / queries / tiles.cluster) * tiles.cluster
     group = max(1, min(spec.batch, GROUP_BYTES // (2 * spec.S * (depth + width))))
