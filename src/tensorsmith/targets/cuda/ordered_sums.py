@@ -90,7 +90,7 @@ template <typename T, int count> struct __align__(count * sizeof(T) > 16 ? 16 : 
     T values[count];
 }};
 
-__device__ long long place_of(const Sizes& sizes, long long slot) {{
+__device__ __noinline__ long long place_of(const Sizes& sizes, long long slot) {{  // rare, and long
     long long own[1];
     offsets_at(sizes.own, slot % sizes.varied, own);
     long long place = own[0], rest = slot / sizes.varied;
@@ -137,20 +137,24 @@ _STRETCHES = """typedef Vector<{element}, lanes> Moved;
                     moved[u] = *(const Moved*)(other + point[0] + o[1]);
                 }}
             }}
-            #pragma unroll
-            for (int u = 0; u < {at_once}; u++) {{
-                if (base + u < end) {{
-                    const bool begins = key[u] != run || base + u == first;
-                    if (key[u] != run) {{
-                        finish(false);
-                        head = false;
-                        run = key[u];
-                    }}
-                    #pragma unroll
-                    for (int v = 0; v < lanes; v++) {{
-                        const {value} more = {widened}, before = total.values[v];
-                        total.values[v] = begins ? more : {joined};
-                    }}
+            // Each turn takes the first and moves up the others: what ends a run is in the text once.
+            #pragma unroll 1
+            for (int u = 0; u < {at_once} && base + u < end; u++) {{
+                const bool begins = key[0] != run || base + u == first;
+                if (key[0] != run) {{
+                    finish(false);
+                    head = false;
+                    run = key[0];
+                }}
+                #pragma unroll
+                for (int v = 0; v < lanes; v++) {{
+                    const {value} more = {widened}, before = total.values[v];
+                    total.values[v] = begins ? more : {joined};
+                }}
+                #pragma unroll
+                for (int later = 1; later < {at_once}; later++) {{
+                    key[later - 1] = key[later];
+                    moved[later - 1] = moved[later];
                 }}
             }}
         }}
@@ -214,7 +218,7 @@ def _text(structure: OrderedStructure, second: bool) -> str:
         "count": count, "key": key, "element": element, "value": value, "indices": "\n    ".join(reversed(steps)),
         "joined_with_self": before if structure.include_self else f"const {value} sum = total.values[v];",
         "narrowed": cast_expression(compute, dtype, "sum"), "joined": joined("before", "more"),
-        "widened": widened("moved[u].values[v]"), "at_once": _AT_ONCE, "threads": THREADS,
+        "widened": widened("moved[0].values[v]"), "at_once": _AT_ONCE, "threads": THREADS,
         "name": "kernel_scatter_add_" + ("runs" if second else "stretches"),
     }  # fmt: skip
     parameters = f"{element}* table, const {element}* other, const {key}* keys, const unsigned int* positions, {value}* partial"

@@ -20,9 +20,10 @@ WALK = f"""
 template <int operands> struct Walk {{
     long long points, axes, extents[{MAX_AXES}], strides[operands][{MAX_AXES}];
 }};
-// Quotients of 32 bits are several times cheaper, and nearly all are.
+// Quotients of 32 bits are several times cheaper, and nearly all are; the others are once in a text, which compiles faster so.
+__device__ __noinline__ long long long_quotient(long long x, long long y) {{ return x / y; }}
 __device__ __forceinline__ long long quotient_of(long long x, long long y) {{
-    return ((x | y) >> 32) == 0 ? (long long)((unsigned int)x / (unsigned int)y) : x / y;
+    return ((x | y) >> 32) == 0 ? (long long)((unsigned int)x / (unsigned int)y) : long_quotient(x, y);
 }}
 template <int operands>
 __device__ __forceinline__ void offsets_at(const Walk<operands>& walk, long long number, long long (&offsets)[operands]) {{
