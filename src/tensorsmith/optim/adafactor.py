@@ -152,6 +152,8 @@ class Adafactor(CountedOptimizer):
             if modes.tracer is not None:
                 for param, state in zip(params, states):
                     self._update(param, state, self.traced_numbers(group, state), choices)
+                    self._count_in_plan(state)
+                self._count_on_host(states)
                 continue
             for numbers, rows in self._counted(number, group, states).items():
                 for row in rows or range(len(params)):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.fused_updates import FusedUpdate
-from tensorsmith.optim.counted import CountedOptimizer, count_traced
+from tensorsmith.optim.counted import CountedOptimizer
 from tensorsmith.optim.optimizer import Parameters, check_choices, check_hyperparameter, check_rate, number_of
 from tensorsmith.scalar import functions as f
 from tensorsmith.tensor.modes import modes
@@ -101,7 +101,6 @@ class Adam(CountedOptimizer):
 
         step_size = tracer.host(lambda: number_of(group["lr"]) / (1.0 - group["betas"][0] ** count()))
         unbiased = tracer.host(lambda: 1.0 / math.sqrt(1.0 - group["betas"][1] ** count()))
-        count_traced(step)
         return of_group(0), of_group(1), of_group(2), step_size, unbiased, of_group(5), of_group(6)
 
 

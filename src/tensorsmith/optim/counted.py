@@ -90,6 +90,8 @@ class CountedOptimizer(Optimizer):
             if modes.tracer is not None:
                 for row, state in zip(zip(*columns), states):
                     update(row, self.traced_numbers(group, state))
+                    self._count_in_plan(state)
+                self._count_on_host(states)
                 continue
             rows_of = self._counted(number, group, states)
             if len(rows_of) == 1:
@@ -171,25 +173,34 @@ class CountedOptimizer(Optimizer):
             return float(found[i])
 
         numbers = [host(lambda i=i: self.numbers(*given())[i]) for i in range(len(self.numbers(*given())))]
-        if scalars and modes.tracer.device is not None and modes.tracer.device is not step.layout.device:
+        if scalars and _counts_on_host(step):
             on_host([state[name] for name in scalars], lambda: self.advanced(*given()))
         else:
             for i, name in enumerate(scalars):
                 _REPLACE((state[name],), (host(lambda i=i: advanced(i)),))
-        count_traced(step)
         return tuple(numbers)
+
+    @staticmethod
+    def _count_in_plan(state: dict[str, Any]) -> None:
+        """Count a step that is being compiled in its plan, where that can."""
+        if not _counts_on_host(state["step"]):
+            state["step"].add_(1)
+
+    @staticmethod
+    def _count_on_host(states: Sequence[dict[str, Any]]) -> None:
+        """Count a step that is being compiled on the host, where its plan cannot: once for all parameters."""
+        steps = [state["step"] for state in states if _counts_on_host(state["step"])]
+        if steps:
+            cells = [ctypes.c_float.from_address(step.ptr) for step in steps]
+            on_host(steps, lambda: tuple([cell.value + 1.0 for cell in cells]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_cells": {}}
 
 
-def count_traced(step: Tensor) -> None:
-    """Count a step that is being compiled: in the plan, or, where that runs on another device, on the host before it."""
-    if modes.tracer.device is None or modes.tracer.device is step.layout.device:
-        step.add_(1)
-    else:
-        cell = ctypes.c_float.from_address(step.ptr)
-        on_host([step], lambda: (cell.value + 1.0,))
+def _counts_on_host(step: Tensor) -> bool:
+    """Whether a counter is on another device than the plan of the step that is being compiled, so that the host counts."""
+    return modes.tracer.device is not None and modes.tracer.device is not step.layout.device
 
 
 def on_host(tensors: Sequence[Tensor], values: Callable[[], tuple[Any, ...]]) -> None:
