@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ def copied(dtype: DType, strides: Strides, batch: tuple[int, int], rows: int, k:
     return Copied(launch, made, math.prod((outer, inner, rows, line)) * dtype.itemsize)
 
 
+@functools.cache
 def _text(dtype: DType, turns: bool) -> str:
     """turns: rows lie nearer to each other than what is along K, so that a tile is read by columns."""
     element = c_type(dtype)

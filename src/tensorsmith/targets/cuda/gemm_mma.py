@@ -7,6 +7,7 @@ asynchronously where strides and address allow 16-byte accesses; elements one by
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -144,6 +145,7 @@ __device__ __forceinline__ void fragments_{name}(unsigned int (&r)[4], unsigned 
 }}"""
 
 
+@functools.cache
 def _text(s: _Structure) -> str:
     tile, element, epilogue = s.tile, c_type(s.dtype), s.epilogue
     height, width = tile.rows // tile.down // 16, tile.columns // tile.across // 16  # of a warp, in blocks of 16

@@ -5,6 +5,8 @@ Kernels that want aligned operands hold its loop too, for operands that turn out
 
 from __future__ import annotations
 
+import functools
+
 from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.spec_gemm import GemmSpec
 from tensorsmith.targets.cuda.device_functions import with_dependencies
@@ -68,6 +70,7 @@ __device__ __noinline__ void any_product(
 }}"""
 
 
+@functools.cache
 def _text(dtype: DType, epilogue: Epilogue) -> str:
     element = c_type(dtype)
     kernel = f"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from tensorsmith.kernels.spec_gemm import GemmSpec
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.gemm_epilogue import Epilogue, accumulator_type, stride_words
@@ -24,6 +26,7 @@ def sum_launch(spec: GemmSpec, splits: int, partial_word: int) -> Launch:
     return Launch(text, "gemm_sum", (min(blocks, 1 << 16), 1, 1), (THREADS, 1, 1), arguments)
 
 
+@functools.cache
 def _text(epilogue: Epilogue, together: int, index: str) -> str:
     """together: results side by side that a thread has; index: the type in which results are counted."""
     total = accumulator_type(epilogue.dtype)

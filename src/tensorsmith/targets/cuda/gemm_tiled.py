@@ -11,6 +11,7 @@ tile, in the order of the parts, from the shared memory of all.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -167,6 +168,7 @@ template <bool whole> __device__ __forceinline__ void copy_{"ab"[number]}(
 }}"""
 
 
+@functools.cache
 def _text(s: _Structure) -> str:
     dtype, tile = s.dtype, s.tile
     element, epilogue = c_type(dtype), s.epilogue

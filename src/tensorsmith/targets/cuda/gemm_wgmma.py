@@ -13,6 +13,7 @@ computes without them.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -194,6 +195,7 @@ def _aligned(nbytes: int) -> int:
     return min(-(-nbytes // 16) * 16, 1 << 36)
 
 
+@functools.cache
 def _text(s: _Structure) -> str:
     tile, element, epilogue = s.tile, c_type(s.dtype), s.epilogue
     rank, per_line = 4 if s.batched else 2, LINE // s.dtype.itemsize
