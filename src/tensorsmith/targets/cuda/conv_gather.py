@@ -43,7 +43,7 @@ class Gather:
     channel_fastest: channels run faster than taps along the depth
     a_along_rows, b_along_columns: whether memory runs along rows (columns) of A (B), else along the depth
     y_along_rows: whether results lie side by side along rows, else along columns
-    checked: per axis of space, whether coordinates can lie outside of x
+    checked: whether coordinates can lie outside of x
     others: of every other of the body: "y" where it lies as the results, "column", "one", or "" for any way
     partial: whether sums of a part of the depth are stored, in float, for another kernel to finish
     """
@@ -55,7 +55,7 @@ class Gather:
     a_along_rows: bool
     b_along_columns: bool
     y_along_rows: bool
-    checked: tuple[bool, ...]
+    checked: bool
     body: Body | None
     others: tuple[str, ...]
     partial: bool
@@ -70,7 +70,7 @@ def gather_of(spec: ConvSpec, partial: bool) -> Gather:
     return Gather(
         spec.dtype, spec.rank, batch_fastest, channel_fastest, not (channel_fastest or taps_contiguous) or batch_fastest,
         abs(w[0]) == 1 and spec.w[0] > spec.groups, not partial and (y[1] != 1 or spec.y[1] == spec.groups),
-        tuple(map(_checked, spec.x[2:], spec.w[2:], spec.y[2:], spec.stride, spec.low, spec.dilation)),
+        any(map(_checked, spec.x[2:], spec.w[2:], spec.y[2:], spec.stride, spec.low, spec.dilation)),
         None if partial else spec.body,
         () if partial else tuple(_kind(spec, other) for other in spec.others), partial,
     )  # fmt: skip
@@ -123,7 +123,7 @@ class GatherText:
     def __init__(self, gather: Gather, tile: Tile, slots: int) -> None:
         self.gather, self.tile, self.slots = gather, tile, slots
         self.axes = range(gather.rank)
-        self.checks = [axis for axis in self.axes if gather.checked[axis]]
+        self.checks = list(self.axes) if gather.checked else []
         self.apart = [k for k, kind in enumerate(gather.others, 1) if not kind]
 
     def signature(self, name: str, read: str = "") -> str:
