@@ -1,5 +1,7 @@
 """Matrix products on CUDA: the texts compile for every architecture, and launches follow shapes and strides."""
 
+from dataclasses import replace
+
 import pytest
 from cuda_compiles import ARCHITECTURES, compile_all
 
@@ -85,6 +87,18 @@ def test_every_kernel_compiles(dtype: DType, choice: Choice, layout: str):
     hopper = isinstance(tile, WgmmaTile) or (isinstance(tile, Tile) and tile.parts > 1)
     lowest = "sm_90a" if hopper else "sm_80" if isinstance(tile, MmaTile) else "sm_75"
     compile_all(lower_gemm(spec, DeviceProperties(), choice), ARCHITECTURES[ARCHITECTURES.index(lowest) :])
+
+
+@pytest.mark.parametrize("N", [256, 255])
+@pytest.mark.parametrize(("dtype", "choice"), CHOICES.values(), ids=CHOICES.keys())
+def test_every_kernel_adds_a_bias(dtype: DType, choice: Choice, N: int):
+    body = gelu_of_sum(dtype)
+    last = next(k for k, instr in enumerate(body.body) if instr.fn is Fn.ADD)
+    bias = Body(body.body[: last + 1], last, (COLUMN,))
+    spec = replace(product(dtype, 64, N, 1024, right="t"), body=bias, beside=((0, 0, 0, 1),))
+    for tf32 in (False, True) if dtype is float32 else (False,):
+        compile_all(lower_gemm(replace(spec, allow_tf32=tf32), DeviceProperties(), choice), ("sm_90a",))
+        compile_all(lower_gemm(replace(spec, allow_tf32=tf32), DeviceProperties()), ("sm_90a",))
 
 
 def test_tf32_compiles():

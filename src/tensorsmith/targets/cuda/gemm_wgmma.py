@@ -372,9 +372,7 @@ def _stores(s: _Structure, where_c: str) -> str:
     """The lines that store 16 rows of a warp, of which the first is `top`."""
     epilogue = s.epilogue
     first, second = "d[i][4 * j + 2 * h]", "d[i][4 * j + 2 * h + 1]"
-    guard = "const bool inside = row < sizes.M && column < sizes.N;"
-    if not all(epilogue.pairs):
-        guard += " const bool inside1 = row < sizes.M && column + 1 < sizes.N;"
+    guard = "const bool inside = row < sizes.M && column < sizes.N, inside1 = inside && column + 1 < sizes.N;"
     if not s.through_shared:
         body = [*epilogue.pair_lines((first, second), "row", "column"), *epilogue.store_pair_lines("row", "column")]
         lines = "\n                                ".join(body)
