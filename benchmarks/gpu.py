@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 import tensorsmith as ts
-from gpu_cases import Case, Place, cases
+from gpu_cases import Case, Place, allow_tf32, cases
 from gpu_timing import measure, wait
 
 
@@ -43,7 +43,7 @@ def run(name: str, case: Case, place: Place, turns: int, shortest: float, copy: 
     found["ratio"] = min(peers.values()) / times["ours"]
     if case.bytes:
         found["GB/s"] = case.bytes / times["ours"] / 1e6
-        if copy is not None:
+        if copy is not None and not case.over_link:
             found["of copy"] = found["GB/s"] / copy
     if case.flops:
         found["TFLOP/s"] = case.flops / times["ours"] / 1e9
@@ -102,6 +102,7 @@ def main() -> int:
             continue
         finally:
             case = None  # type: ignore[assignment]
+            allow_tf32(False)
             gc.collect()
             if device == "cuda":
                 torch.cuda.empty_cache()

@@ -27,6 +27,7 @@ class Case:
     bytes: float = 0.0
     flops: float = 0.0
     host: bool = False  # the host's time is measured
+    over_link: bool = False  # the bytes go between host and device
     keep: list[Any] = field(default_factory=list)
 
 
@@ -75,6 +76,12 @@ def error(ours: Any, theirs: Any) -> float:
         return float("inf")
     parts = zip(a.reshape(-1).split(1 << 26), b.reshape(-1).split(1 << 26))
     return max((p.float() - q.float()).abs().max().item() for p, q in parts) / max(b.abs().max().item(), 1e-30)
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Let float32 products of both libraries use TF32, or not."""
+    for lib in (ts, torch):
+        lib.set_float32_matmul_precision("high" if allowed else "highest")
 
 
 HALF = {"bfloat16": 1.6e-2, "float16": 4e-3, "float32": 1e-4}
@@ -201,9 +208,7 @@ def product(dtype: str, n: int, tf32: bool = False) -> Callable[[Place], Case]:
     def build(place: Place) -> Case:
         m = place.size(n)
         (a, ta), (b, tb) = place.pair(m, m, dtype=dtype), place.pair(m, m, dtype=dtype)
-        precision = "high" if tf32 else "highest"
-        torch.set_float32_matmul_precision(precision)
-        ts.set_float32_matmul_precision(precision)
+        allow_tf32(tf32)
 
         def check() -> float:
             return error(a @ b, (ta.double() @ tb.double()).to(ta.dtype))
@@ -385,7 +390,7 @@ def pinned(to_device: bool) -> Callable[[Place], Case]:
                 ts.cuda.synchronize()
             return float((host - device.cpu()).abs().max().item())
 
-        return Case(ours, {"eager": theirs}, check, 0.0, bytes=4.0 * n)
+        return Case(ours, {"eager": theirs}, check, 0.0, bytes=4.0 * n, over_link=True)
 
     return build
 
