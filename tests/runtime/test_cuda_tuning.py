@@ -6,7 +6,7 @@ import pytest
 import tensorsmith as ts
 from tensorsmith.core.dtypes import bfloat16, float32
 from tensorsmith.kernels.spec_gemm import GemmSpec
-from tensorsmith.targets.cuda import gemm_tuning
+from tensorsmith.targets.cuda import devices, gemm_tuning
 from tensorsmith.targets.cuda.gemm import lower_gemm
 from tensorsmith.targets.cuda.gemm_choice import Choice, candidates, choose
 from tensorsmith.targets.cuda.gemm_tiled import Tile
@@ -73,7 +73,7 @@ def test_a_new_shape_is_measured_once(tuning, monkeypatch: pytest.MonkeyPatch):
         result = ts.compile(lambda a, b: a @ b)(ts.tensor(x).to("cuda"), ts.tensor(w).to("cuda"))
         np.testing.assert_allclose(result.cpu().numpy(), x @ w, rtol=1e-4, atol=1e-4)
     assert len(measured) == 1 and measured[0] > 1
-    properties = DeviceProperties("sm_80", multiprocessors=4)
+    properties = devices.properties(0)
     assert [gemm_tuning.unpacked(entry) for entry in tuning.values()] == [candidates(product(48, 48, 48), properties)[-1]]
 
 
