@@ -233,13 +233,14 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
     const unsigned int k_at = (shared_address(memory) + 1023) & ~1023u, v_at = k_at + CONSUMERS * K_BYTES;
     const unsigned int q_at = v_at + CONSUMERS * V_BYTES, g_at = q_at + STAGES * Q_BYTES, rows_at = g_at + STAGES * G_BYTES;
     const unsigned int k_full = rows_at + 8 * STAGES * ALONG, q_full = k_full + 8, g_full = q_full + 8 * STAGES;
-    const unsigned int empty = g_full + 8 * STAGES;
+    const unsigned int rows_full = g_full + 8 * STAGES, empty = rows_full + 8 * STAGES;
     // For every query of a tile: its log-sum-exp in units of log2, then its delta.
     float* rows = (float*)(memory + (rows_at - shared_address(memory)));
     if (threadIdx.x == 0) {{
         mbarrier_init(k_full, 1);
         for (int stage = 0; stage < STAGES; stage++) {{
-            mbarrier_init(q_full + 8 * stage, 33);
+            mbarrier_init(q_full + 8 * stage, 1);
+            mbarrier_init(rows_full + 8 * stage, 32);
             mbarrier_init(g_full + 8 * stage, 1);
             mbarrier_init(empty + 8 * stage, 4 * CONSUMERS);
         }}
@@ -275,7 +276,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
                     rows[2 * stage * ALONG + i] = there ? lse_batch[query * sizes.lse_row] * LOG2_E : {infinity("float")};
                     rows[(2 * stage + 1) * ALONG + i] = there ? delta_batch[query * sizes.delta_row] : 0.0f;
                 }}
-                mbarrier_arrive(q_full + 8 * stage);
+                mbarrier_arrive(rows_full + 8 * stage);
                 {NEXT_STAGE}
             }}
         }}
@@ -308,6 +309,7 @@ extern "C" __global__ void __launch_bounds__({128 * (tiles.consumers + 1)}, 1) {
         {"wgmma_commit();" if of_keys else ""}
         {first.strip()}
         settle(s);
+        mbarrier_wait(rows_full + 8 * stage, parity);
         {scores}
         {_weights(spec, f"row_lse[{column}]")}
         {found}
