@@ -195,7 +195,8 @@ class Fusion:
         if not last and (follower := self.only_consumer(root)) is not None and follower.op is Primitive.MAP:
             if follower.attrs["fn"] is Fn.RELU and self.takes_epilogue(product):
                 group.activation, root = Fn.RELU, follower
-        takes_all = last or product.op is Primitive.MATMUL or self.halves  # a device's convolutions take any body
+        # A device's convolutions take any body, but for gradients of strided ones, whose parts have little to hide it behind.
+        takes_all = last or product.op is Primitive.MATMUL or (self.halves and set(product.attrs["step"]) == {1})
         more = absorbed(self, product) if takes_all else None
         if more is not None and more.root is not root and root in {product, *more.nodes}:
             group.bias, group.activation, group.absorbed, root = None, None, more.nodes, more.root

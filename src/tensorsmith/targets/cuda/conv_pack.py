@@ -1,7 +1,7 @@
 """Operands of a convolution copied so that tensor maps take them: what their boxes run along lies side by side.
 
 (other, space, channels) is written from whatever strides, in tiles of 32 positions by 32 channels that are turned in shared
-memory. Rows of channels start at multiples of 16 bytes, and are zeros
+memory; a position of up to 8 channels is one thread's. Rows of channels start at multiples of 16 bytes, and are zeros
 behind the last channel.
 """
 
@@ -44,8 +44,8 @@ def packing_launch(
     pitch = -(-channels // VECTOR) * VECTOR
     struct, sizes = sizes_struct(
         {
-            "positions": positions, "channels": channels, "start": start, "other": strides[other],
-            "channel": strides[contiguous], "pitch": pitch,
+            "positions": positions, "pixels": positions * shape[other], "channels": channels, "start": start,
+            "other": strides[other], "channel": strides[contiguous], "pitch": pitch,
             "down": -(-positions // SIDE), "across": -(-pitch // SIDE), "space": shape[2:], "strides": strides[2:],
         }
     )  # fmt: skip
@@ -53,6 +53,9 @@ def packing_launch(
     for a in reversed(range(1, rank)):
         place.append(f"at += rest % (int)s.space[{a}] * s.strides[{a}]; rest /= (int)s.space[{a}];")
     decoded = " ".join([*place, "at += rest * s.strides[0];"])
+    if pitch == VECTOR:
+        text, grid = _few_channels(struct, decoded), -(-positions * shape[other] // 256)
+        return Launch(text, "conv_pack", (grid, 1, 1), (256, 1, 1), (source, target, sizes))
     position, channel = ("threadIdx.x % 32", "i") if along_space else ("i", "threadIdx.x % 32")
     text = f"""
 {struct}
@@ -83,3 +86,25 @@ extern "C" __global__ void __launch_bounds__(256) conv_pack(const unsigned short
 """
     grid = -(-positions // SIDE) * -(-pitch // SIDE) * shape[other]
     return Launch(text, "conv_pack", (grid, 1, 1), (256, 1, 1), (source, target, sizes))
+
+
+def _few_channels(struct: str, decoded: str) -> str:
+    """The text for up to 8 channels: a thread writes all of a position, 16 bytes."""
+    return f"""
+{struct}
+
+extern "C" __global__ void __launch_bounds__(256) conv_pack(const unsigned short* from, unsigned short* to, const Sizes s) {{
+    const long long pixel = blockIdx.x * 256ll + threadIdx.x, other = pixel / s.positions;
+    long long at = s.start + other * s.other;
+    int rest = (int)(pixel - other * s.positions);
+    {decoded}
+    unsigned int words[4] = {{0, 0, 0, 0}};
+    #pragma unroll
+    for (int channel = 0; channel < {VECTOR}; channel++) {{
+        if (channel < s.channels && pixel < s.pixels) {{
+            words[channel / 2] |= (unsigned int)from[at + channel * s.channel] << (channel % 2 * 16);
+        }}
+    }}
+    if (pixel < s.pixels) *(uint4*)(to + pixel * {VECTOR}) = make_uint4(words[0], words[1], words[2], words[3]);
+}}
+"""
