@@ -617,6 +617,12 @@ API Result cuGraphKernelNodeSetParams_v2(Node* node, const KernelParameters* p) 
     set(node, p);
     return check_launch(*node);
 }
+API Result cuGraphKernelNodeSetAttribute(Node* node, int id, const unsigned int* value) {
+    ENTER;
+    if (node->type != 0) return INVALID_VALUE;
+    if (id == 4) node->cluster = {value[0], value[1], value[2]};
+    return check_launch(*node);
+}
 API Result cuGraphExecKernelNodeSetParams_v2(GraphExec* exec, Node* node, const KernelParameters* p) {
     ENTER;
     auto found = exec->copies.find(node);

@@ -104,7 +104,31 @@ def test_every_kernel_adds_a_bias(dtype: DType, choice: Choice, N: int):
 def test_tf32_compiles():
     for arch in ("sm_80", "sm_90a"):
         for size in (512, 1024):
-            compile_all(lower_gemm(product(float32, size, size, size, allow_tf32=True), DeviceProperties(arch)), (arch,))
+            for epilogue in (False, True):
+                spec = product(float32, size, size, size, epilogue=epilogue, allow_tf32=True)
+                compile_all(lower_gemm(spec, DeviceProperties(arch)), (arch,))
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize(("M", "N", "K"), [(64, 256, 784), (256, 784, 64), (64, 10, 256), (2048, 512, 512)])
+def test_bodies_with_one_operand_compile(dtype: DType, M: int, N: int, K: int):
+    """As a relu's gradient has it: what is kept of the sums hangs on a value that lies as they do; or a bias."""
+    for kind, strides in ((WHOLE, (0, 0, N, 1)), (COLUMN, (0, 0, 0, 1)), (ONE, (0, 0, 0, 0))):
+        compute = float32 if dtype.is_half else dtype
+        body = [Instr(Kind.LOAD, dtype, index=0), Instr(Kind.LOAD, dtype, index=1)]
+        if compute is not dtype:
+            body += [Instr(Kind.CAST, compute, (0,)), Instr(Kind.CAST, compute, (1,))]
+        first = len(body) - 2
+        body.append(Instr(Kind.APPLY, compute, (first, first + 1), fn=Fn.MUL))
+        if compute is not dtype:
+            body.append(Instr(Kind.CAST, dtype, (len(body) - 1,)))
+        for allowed in {False, dtype is float32}:
+            for right in "nt":
+                plain = product(dtype, M, N, K, right=right, allow_tf32=allowed)
+                made = Body(tuple(body), len(body) - 1, (kind,))
+                spec = GemmSpec(dtype, (1, 1), M, N, K, plain.a, plain.b, plain.c, made, (strides,), allowed)
+                for arch in ("sm_80", "sm_90a"):
+                    compile_all(lower_gemm(spec, DeviceProperties(arch)), (arch,))
 
 
 @pytest.mark.parametrize("size", [1, 10, 64, 784, 1024, 4096, 8192])
