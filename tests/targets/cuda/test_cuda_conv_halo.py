@@ -1,6 +1,5 @@
 """Convolutions that read a patch once for all taps, on the emulated device."""
 
-import numpy as np
 import pytest
 from conv_cases import problem, spec_only
 
@@ -9,7 +8,6 @@ from tensorsmith.core.dtypes import bfloat16
 from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.conv import lower_conv
 from tensorsmith.targets.cuda.conv_halo import Squares, halo_launches, pays_halo
-from tensorsmith.targets.cuda.conv_halo_weight import halo_weight_launches, pays_halo_weight
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
 
 HOPPER = DeviceProperties("sm_90a", multiprocessors=2, shared_bytes=163 * 1024)  # what the emulated device has
@@ -66,25 +64,3 @@ def test_where_it_does_not_pay():
         assert not pays_halo(spec_only("forward", bfloat16, x, w, padding=padding, layout="nhwc"), DeviceProperties())
     strided = spec_only("forward", bfloat16, (512, 64, 32, 32), (64, 64, 3, 3), padding=1, stride=2, layout="nhwc")
     assert not pays_halo(strided, DeviceProperties())
-
-
-@pytest.mark.parametrize(
-    "x, w, attrs",
-    [
-        ((3, 64, 16, 16), (64, 64, 3, 3), dict(padding=1)), ((5, 96, 8, 8), (72, 96, 3, 3), dict(padding=1)),
-        ((2, 64, 15, 16), (64, 64, 2, 3), dict(padding=(1, 1))), ((3, 64, 24, 24), (40, 64, 3, 3), dict(padding=2, dilation=2)),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_gradients_of_weights(x, w, attrs, emulated):
-    made = problem("weight", bfloat16, x, w, layout="nhwc", **attrs)
-    assert pays_halo_weight(made.spec, HOPPER)
-    launches, scratch = halo_weight_launches(made.spec, HOPPER, 3)
-    assert run_lowered(Lowered("conv", launches, 3, scratch), made.arrays) == 0
-    assert made.error < 8e-3
-    for number in range(2):  # addresses that maps do not take
-        array = made.arrays[number]
-        made.arrays[number] = np.concatenate([array[:1], array])[1:]
-    made.arrays[2].view(np.uint8)[:] = 0xFF
-    assert run_lowered(Lowered("conv", launches, 3, scratch), made.arrays) == 0
-    assert made.error < 8e-3
