@@ -15,7 +15,8 @@ from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.conv import lower_conv
 from tensorsmith.targets.cuda.conv_maps import box_of, fits_boxes, maps_take_w, maps_take_x
-from tensorsmith.targets.cuda.conv_wgmma import WgmmaTile, pays_wgmma, wgmma_launches
+from tensorsmith.targets.cuda.conv_tiles import WgmmaTile
+from tensorsmith.targets.cuda.conv_wgmma import pays_wgmma, wgmma_launches
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered, TensorMap
 
 HOPPER = DeviceProperties("sm_90a", multiprocessors=4, shared_bytes=160 * 1024)  # the emulated device has no more

@@ -25,7 +25,8 @@ from tensorsmith.targets.cuda.conv_maps import (
     maps_take_w,
     maps_take_x,
 )
-from tensorsmith.targets.cuda.conv_wgmma import BOXES, LINE, Structure, WgmmaTile, code, store_lines, stores_vectors
+from tensorsmith.targets.cuda.conv_stores import code, store_lines, stores_vectors
+from tensorsmith.targets.cuda.conv_tiles import BOXES, LINE, Structure, WgmmaTile
 from tensorsmith.targets.cuda.epilogue import finished_function
 from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, ErrorWord, Launch, Word
 from tensorsmith.targets.cuda.sizes import sizes_struct

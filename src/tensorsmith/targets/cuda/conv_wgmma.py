@@ -10,19 +10,14 @@ Addresses that tensor maps do not take are found out in the kernel, which then c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tensorsmith.core.dtypes import DType
-from tensorsmith.kernels.epilogue import Body
 from tensorsmith.kernels.spec_conv import ConvSpec
 from tensorsmith.targets.cuda.conv_direct import direct_function
 from tensorsmith.targets.cuda.conv_gather import gather_of
 from tensorsmith.targets.cuda.conv_maps import (
     BLOCK,
-    VECTOR,
-    Box,
     b_across,
-    box_of,
     by_taps,
     fits_boxes,
     map_of_w,
@@ -32,62 +27,14 @@ from tensorsmith.targets.cuda.conv_maps import (
 )
 from tensorsmith.targets.cuda.conv_pack import packed_bytes, packed_strides, packing_launch
 from tensorsmith.targets.cuda.conv_split import finishing_launch, partial_bytes
+from tensorsmith.targets.cuda.conv_stores import code, partial_store_lines, store_lines, stores_vectors
+from tensorsmith.targets.cuda.conv_tiles import BOXES, LINE, Structure, WgmmaTile, choice, work_of
 from tensorsmith.targets.cuda.epilogue import finished_function
 from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, ErrorWord, Launch, Word
 from tensorsmith.targets.cuda.sizes import sizes_struct
 from tensorsmith.targets.cuda.tensor_core_functions import with_tensor_core_functions
 
 LEAST_CHANNELS = 32  # of x; of fewer, lines of 64 are mostly zeros
-TILES = ((128, 64, True), (128, 128, True), (64, 192, False), (64, 256, False))  # rows of a consumer, columns, alternating
-# Microseconds, as measured on an H200: of a tile 64 deep, by its columns; of what begins and ends a tile; of what ends a
-# depth in parts, beside the bytes of sums, which are written and read.
-CHUNK_TIME = {64: 0.30, 128: 0.41, 192: 0.56, 256: 0.70}
-TILE_TIME, SPLIT_TIME, BYTES_A_MICROSECOND = 1.0, 4.0, 2.5e6
-LINE = 128  # bytes of a line in shared memory: 64 channels of a position
-BOXES = 2 * 4 * 16 * LINE  # bytes in which the warps of two consumers lay out 16 rows of 64 results
-
-
-@dataclass(frozen=True)
-class WgmmaTile:
-    """rows: 64 or 128, of a consumer; columns: 64, 128, 192 or 256; alternating: tiles of their own; stages of the ring."""
-
-    rows: int
-    columns: int
-    alternating: bool
-    stages: int
-
-    @property
-    def tile_rows(self) -> int:
-        """Rows of a tile."""
-        return self.rows if self.alternating else 2 * self.rows
-
-    @property
-    def stage_bytes(self) -> int:
-        """Bytes of a stage: 64 deep."""
-        return (self.tile_rows + self.columns) * LINE
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory: the ring, room for results, barriers, alignment."""
-        return self.stages * self.stage_bytes + BOXES + 16 * self.stages + 16 + 1024
-
-
-@dataclass(frozen=True)
-class Structure:
-    """What the text depends on."""
-
-    dtype: DType
-    rank: int
-    tile: WgmmaTile
-    by_taps: bool
-    b_across: bool  # columns of B lie side by side
-    strided: tuple[bool, ...]  # per axis, whether positions of a box lie apart in x
-    maps: int
-    body: Body | None
-    others: tuple[str, ...]
-    partial: bool
-    filled: bool  # whether boxes fill their tiles of depth
-    vectors: bool  # whether rows of results are stored in pieces of 16 bytes
 
 
 def pays_wgmma(spec: ConvSpec, properties: DeviceProperties) -> bool:
@@ -96,56 +43,6 @@ def pays_wgmma(spec: ConvSpec, properties: DeviceProperties) -> bool:
         return False
     channels = spec.x[0] if by_taps(spec) else spec.w[1]
     return channels >= LEAST_CHANNELS
-
-
-def tile_of(rows: int, columns: int, alternating: bool, properties: DeviceProperties) -> WgmmaTile:
-    """A tile with as many stages as fit."""
-    stage = ((rows if alternating else 2 * rows) + columns) * LINE
-    return WgmmaTile(rows, columns, alternating, min(8, (properties.shared_bytes - BOXES - 1024 - 256) // stage))
-
-
-@dataclass(frozen=True)
-class Work:
-    """How a tile cuts a convolution: boxes of positions, blocks of channels, tiles across, down, in all; depth in chunks."""
-
-    box: Box
-    blocks: int
-    across: int
-    down: int
-    items: int
-    chunks: int
-
-
-def work_of(spec: ConvSpec, tile: WgmmaTile) -> Work:
-    """The work of a convolution in tiles."""
-    taps = by_taps(spec)
-    box = box_of(spec.w[2:], spec.w[1], BLOCK, True) if taps else box_of(spec.y[2:], spec.y[0], tile.tile_rows, False)
-    blocks = -(-(spec.x[0] if taps else spec.w[1]) // BLOCK)
-    across = -(-spec.w[0] // spec.groups // tile.columns)
-    down = -(-spec.positions * blocks * BLOCK // tile.tile_rows) if taps else box.count
-    return Work(box, blocks, across, down, across * down * spec.groups, box.count if taps else spec.taps * blocks)
-
-
-def choice(spec: ConvSpec, properties: DeviceProperties) -> tuple[WgmmaTile, int]:
-    """The tile, and into how many parts the depth is split: what should take least time."""
-    columns, results = spec.w[0] // spec.groups, spec.x[0] * spec.positions * spec.w[0]
-    best: tuple[float, WgmmaTile, int] | None = None
-    for rows, wide, alternating in TILES:
-        if wide > 64 and wide - 64 >= columns:
-            continue
-        tile = tile_of(rows, wide, alternating, properties)
-        work = work_of(spec, tile)
-        most = min(4 * properties.multiprocessors // work.items, work.chunks // 4) if spec.groups == 1 else 1
-        for splits in range(1, max(most, 1) + 1):
-            part = -(-work.chunks // splits)
-            waves = -(-work.items * splits // properties.multiprocessors)
-            time = waves * (part * CHUNK_TIME[wide] + TILE_TIME)
-            if splits > 1:
-                time += SPLIT_TIME + 8 * splits * results / BYTES_A_MICROSECOND
-            if best is None or time < best[0]:
-                best = time, tile, splits
-    assert best is not None
-    return best[1], best[2]
 
 
 def wgmma_launches(
@@ -215,12 +112,6 @@ def _multiplied(
     if not partial:
         return (first,), ()
     return (first, finishing_launch(spec, splits, Word(scratch))), (partial_bytes(spec, splits),)
-
-
-def stores_vectors(spec: ConvSpec) -> bool:
-    others = [s for axis, (n, s) in enumerate(zip(spec.y, spec.y_strides)) if axis != 1 and n > 1]
-    groups = spec.groups == 1 or spec.w[0] // spec.groups % VECTOR == 0
-    return spec.y_strides[1] == 1 and spec.starts[2] % VECTOR == 0 and groups and all(s % VECTOR == 0 for s in others)
 
 
 def as_partial(spec: ConvSpec) -> ConvSpec:
@@ -356,18 +247,13 @@ extern "C" __global__ void __launch_bounds__(384, 1) conv_wgmma(
             for (int i = 0; i < {tile.rows // 64}; i++) {{
                 const int r = {"0" if tile.alternating else f"consumer * {tile.rows}"} + i * 64 + warp * 16 + lane % 16;
                 {code(_place_of_row(s), 16)}
-{_partial_stores() if s.partial else store_lines(s)}
+{partial_store_lines() if s.partial else store_lines(s)}
             }}
         }}
     }}
 }}
 """
     return with_tensor_core_functions(kernel) + "\n" + kernel
-
-
-def code(lines: list[str], indent: int) -> str:
-    """Lines of a text at an indentation."""
-    return ("\n" + " " * indent).join(lines)
 
 
 def other_parts() -> str:
@@ -518,135 +404,3 @@ def _place_of_row(s: Structure) -> list[str]:
         at = " + ".join([f"image * (int)s.{strides}[0]", *(f"p{a} * (int)s.{strides}[{a + 2}]" for a in axes)])
         lines.append(f"const int {name} = valid ? {at} : -1;")
     return lines
-
-
-def _partial_stores() -> str:
-    """Sums of a part of the depth, as they are."""
-    return """\
-                float* const sums = y + (long long)split * s.rows * columns;
-                #pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const long long at = __shfl_sync(0xffffffffu, place, lane / 4 + 8 * h);
-                    #pragma unroll
-                    for (int j = 0; j < COLUMNS / 8; j++) {
-                        const int column = first_column + 8 * j + lane % 4 * 2;
-                        if (at >= 0 && column < columns) sums[at * columns + column] = d[i][4 * j + 2 * h];
-                        if (at >= 0 && column + 1 < columns) sums[at * columns + column + 1] = d[i][4 * j + 2 * h + 1];
-                    }
-                }"""
-
-
-def store_lines(s: Structure) -> str:
-    """16 rows of a warp: finished in registers, laid out in shared memory, stored 8 channels at a time.
-
-    Others that lie as the results do come the same way back: in pieces into shared memory, from there as fragments.
-    """
-    packed = f"pack_{s.dtype.name}(d[i][4 * j + 2 * h], d[i][4 * j + 2 * h + 1])"
-    before, per_column, first = [], [], []
-    whole = [k for k, kind in enumerate(s.others, 1) if kind == "y" and s.vectors]
-    for k in whole:
-        first.append(f"unsigned int whole{k}[4][4];")
-        first += _brought(s, k)
-    for k, kind in enumerate(s.others, 1):
-        if kind in ("column", "one"):
-            for half in range(2):
-                own = f"(group * columns + min(column + {half}, columns - 1)) * (int)s.o{k}_strides[1]"
-                place = own if kind == "column" else "0"
-                per_column.append(f"const unsigned short beside{k}_{half} = o{k}[s.starts[{k + 2}] + {place}];")
-    if s.body is not None:
-        before.append("const int at = __shfl_sync(0xffffffffu, place, lane / 4 + 8 * h);")
-        for k, kind in enumerate(s.others, 1):
-            if not kind:
-                before.append(f"const int at{k} = __shfl_sync(0xffffffffu, place{k}, lane / 4 + 8 * h);")
-        before.append("unsigned int bits = 0;")
-        for half in range(2):
-            given = []
-            for k, kind in enumerate(s.others, 1):
-                own = f"(group * columns + column + {half}) * (int)s.o{k}_strides[1]"
-                y_own = f"at + (group * columns + column + {half}) * (int)s.y_strides[1]"
-                if k in whole:
-                    given.append(f"(unsigned short)(whole{k}[q][c * 2 + h] >> {16 * half})")
-                elif kind in ("column", "one"):
-                    given.append(f"beside{k}_{half}")
-                else:
-                    given.append(f"o{k}[s.starts[{k + 2}] + {y_own if kind == 'y' else f'at{k} + {own}'}]")
-            call = f"finished({', '.join([f'd[i][4 * j + 2 * h + {half}]', *given, 'error'])})"
-            before.append(f"if (at >= 0 && column + {half} < columns) bits |= (unsigned int){call} << {16 * half};")
-        packed = "bits"
-    wide = "(((unsigned long long)y + 2 * s.starts[2]) & 15) == 0 && column + 8 <= columns" if s.vectors else "false"
-    return f"""\
-                #pragma unroll
-                for (int part = 0; part < COLUMNS / 64; part++) {{
-                    __syncwarp();
-                    {code(first, 20)}
-                    #pragma unroll
-                    for (int q = 0; q < 4; q++) {{  // 16 columns: four matrices of 8 x 8
-                        unsigned int pair[2][2];
-                        #pragma unroll
-                        for (int c = 0; c < 2; c++) {{
-                            const int j = part * 8 + q * 2 + c, column = first_column + 8 * j + lane % 4 * 2;
-                            {code(per_column, 28)}
-                            #pragma unroll
-                            for (int h = 0; h < 2; h++) {{
-                                {code(before, 32)}
-                                pair[c][h] = {packed};
-                            }}
-                        }}
-                        {_PIECE}
-                        stmatrix_x4(ring + box + line * {LINE} + ((piece ^ (line & 7)) * 16),
-                            pair[0][0], pair[0][1], pair[1][0], pair[1][1]);
-                    }}
-                    __syncwarp();
-                    #pragma unroll 1
-                    for (int q = 0; q < 4; q++) {{
-                        const int line = q * 4 + lane / 8, piece = lane % 8, column = first_column + part * 64 + piece * 8;
-                        const int at = __shfl_sync(0xffffffffu, place, line);
-                        if (at < 0 || column >= columns) continue;
-                        const unsigned char* const from = memory + box + line * {LINE} + ((piece ^ (line & 7)) * 16);
-                        const long long place_of_piece = at + (long long)(group * columns + column) * s.y_strides[1];
-                        unsigned short* const to = y + s.starts[2] + place_of_piece;
-                        if ({wide}) {{
-                            *(uint4*)to = *(const uint4*)from;
-                        }} else {{
-                            #pragma unroll 1
-                            for (int e = 0; e < 8 && column + e < columns; e++) {{
-                                to[e * s.y_strides[1]] = ((const unsigned short*)from)[e];
-                            }}
-                        }}
-                    }}
-                }}"""
-
-
-# Lane l has the address of row l % 16 of the matrices on the left, or from 16 on, the right.
-_PIECE = "const unsigned int line = lane % 16, piece = q * 2 + lane / 16;"
-
-
-def _brought(s: Structure, k: int) -> list[str]:
-    """Lines that bring 64 channels of an other that lies as the results into fragments `whole{k}`."""
-    return [
-        "#pragma unroll",
-        "for (int q = 0; q < 4; q++) {",
-        "    const int line = q * 4 + lane / 8, piece = lane % 8, column = first_column + part * 64 + piece * 8;",
-        "    const int at = __shfl_sync(0xffffffffu, place, line);",
-        f"    unsigned char* const to = memory + box + line * {LINE} + ((piece ^ (line & 7)) * 16);",
-        f"    const unsigned short* const from = o{k} + s.starts[{k + 2}] + at + group * columns + column;",
-        "    uint4 found = make_uint4(0, 0, 0, 0);",
-        "    if (at >= 0 && column + 8 <= columns && ((unsigned long long)from & 15) == 0) {",
-        "        found = *(const uint4*)from;",
-        "    } else if (at >= 0) {",
-        "        unsigned int words[4] = {0, 0, 0, 0};",
-        "        #pragma unroll",
-        "        for (int e = 0; e < 8; e++)",
-        "            if (column + e < columns) words[e / 2] |= (unsigned int)from[e] << (e % 2 * 16);",
-        "        found = make_uint4(words[0], words[1], words[2], words[3]);",
-        "    }",
-        "    *(uint4*)to = found;",
-        "}",
-        "__syncwarp();",
-        "#pragma unroll",
-        "for (int q = 0; q < 4; q++) {",
-        f"    {_PIECE}",
-        f"    ldmatrix_x4(whole{k}[q], ring + box + line * {LINE} + ((piece ^ (line & 7)) * 16));",
-        "}",
-        "__syncwarp();",
-    ]
