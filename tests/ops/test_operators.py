@@ -88,12 +88,12 @@ def test_gradients(name):
 # only called where the dtype was checked before (networks' normalisations, random distributions).
 CHECKED_BEFORE = {
     "adafactor_step", "adafactor_vector_step", "batch_norm", "batch_norm_evaluation", "gaussian_nll_loss", "group_norm",
-    "layer_norm", "local_response_norm", "normal", "running_statistic", "uniform",
+    "instance_norm", "layer_norm", "local_response_norm", "normal", "running_statistic", "uniform",
 }  # fmt: skip
 COMPLEX = """
     abs acos acosh add add_alpha addbmm addcdiv addcmul addmm addmv addr angle asin asinh atan atanh baddbmm bilinear
     bmm cat channel_shuffle clone col2im complex_part conj conj_physical constant_pad_nd contiguous conv_transpose
-    convolution copy copy_of cos cosh count_nonzero cumprod cumsum diag_embed diagonal div dot einsum embedding eq exp
+    convolution copy copy_of cos cosh count_nonzero cumprod cumsum dense diag_embed diagonal div dot einsum embedding eq exp
     exp2 expand expm1 flip float_power gather getitem householder_product im2col index index_add index_copy index_fill index_put
     index_select isclose isfinite isinf isnan isreal kron l1_loss ldexp lerp linalg_cross linear log log10 log1p log2
     logaddexp logcumsumexp logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul matrix_exp mean mm

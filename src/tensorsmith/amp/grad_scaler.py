@@ -53,10 +53,10 @@ def _updated(scale: Node, good: Node, found: Node, growth: Node, backoff: Node, 
     return build.where(bad, smaller, grown), build.where(f.logical_or(bad, full_count), 0, count)
 
 
-_NOT_FINITE = Operator("not_finite", _not_finite)
-_UPDATE_SCALE = InplaceOperation(Operator("update_scale", _updated), writes=(0, 1))
-_UNSCALE = FusedUpdate("unscale_gradient", lambda grad, factor: [grad * factor], (0,), 1)
-_UNSCALE_BY_TENSOR = InplaceOperation(Operator("unscale_by_tensor", lambda grad, factor: grad * factor, pointwise=True))
+_NOT_FINITE = Operator("amp.not_finite", _not_finite)
+_UPDATE_SCALE = InplaceOperation(Operator("amp.update_scale", _updated), writes=(0, 1))
+_UNSCALE = FusedUpdate("amp.unscale_gradient", lambda grad, factor: [grad * factor], (0,), 1)
+_UNSCALE_BY_TENSOR = InplaceOperation(Operator("amp.unscale_by_tensor", lambda grad, factor: grad * factor, pointwise=True))
 
 
 class OptState(Enum):

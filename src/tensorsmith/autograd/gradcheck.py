@@ -167,7 +167,7 @@ def _checked_inputs(func: Callable, arguments: tuple) -> list[int]:
                 f"(It is {layout.dtype.name}.)",
                 stacklevel=3,
             )
-        if any(s == 0 and n > 1 for s, n in zip(layout.strides, layout.shape)):
+        if tensor.numel() and any(s == 0 and n > 1 for s, n in zip(layout.strides, layout.shape)):
             raise RuntimeError(
                 f"The {position}th input has a dimension with stride 0. gradcheck only supports inputs that are "
                 "non-overlapping to be able to compute the numerical gradients correctly. You should call .contiguous "

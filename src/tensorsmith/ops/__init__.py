@@ -40,7 +40,8 @@ Files of no family:
     real_only           what is refused of complex numbers, by operator; loaded last
     inplace             `copy_`, `fill_`, `zero_`
     memory_formats      copies that lie in memory as is asked for
-    device_copies       copies between devices; pinned_memory: memory of the host that a device reads by itself
+    device_copies       copies between devices
+    pinned_memory       memory of the host that a device reads by itself
     host_data           the array over a tensor; what nested Python data and its numbers stand for
     out                 how `out=` is checked and written
     numbers_allowed     which operators of two operands take Python numbers

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from test_gemm import product
+from test_cuda_gemm import product
 
 from emulator.run import run_lowered
 from tensorsmith.core.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64, uint8
