@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tensorsmith.core.device import CPU
+from tensorsmith.core.dtypes import DType
 from tensorsmith.core.views import Strided, extent
 from tensorsmith.ir.graph import Graph
 from tensorsmith.runtime import profiler
@@ -36,10 +37,15 @@ class TimedStep:
         return limit.least_seconds(self.bytes_moved, self.flops) / self.seconds if self.seconds else 0.0
 
 
-def operands_for(graph: Graph, places: Sequence[Strided | None], given: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
-    """Words of the operands and what keeps their memory: the tensors that were given, else random numbers and zeros."""
-    words, kept = [], []
-    random = np.random.default_rng(0)
+def operands_for(
+    graph: Graph, places: Sequence[Strided | None], given: Sequence[Any] | None, made: Callable[[int, DType], tuple[int, Any]]
+) -> tuple[list[Any], list[Any]]:
+    """Words of the operands and what keeps their memory.
+
+    made: the address of a number of elements, and what keeps them, for tensors that were not given.
+    """
+    words: list[Any] = []
+    kept: list[Any] = []
     for number, (node, place) in enumerate(zip(graph.inputs, places)):
         value = given[number] if given is not None else None
         if place is None:
@@ -48,18 +54,28 @@ def operands_for(graph: Graph, places: Sequence[Strided | None], given: Sequence
             words.append(value.ptr)
             kept.append(value)
         else:
-            count, dtype = max(extent(place), 1), node.dtype.numpy
-            array = np.zeros(count, dtype) if node.dtype.kind in "iub" else random.random(count, np.float32).astype(dtype)
-            words.append(array.ctypes.data)
-            kept.append(array)
+            address, keeps = made(max(extent(place), 1), node.dtype)
+            words.append(address)
+            kept.append(keeps)
     return words, kept
+
+
+def _drawn() -> Callable[[int, DType], tuple[int, Any]]:
+    """Random numbers, and zeros for integers, in memory of the host."""
+    random = np.random.default_rng(0)
+
+    def made(count: int, dtype: DType) -> tuple[int, Any]:
+        drawn = np.zeros(count, dtype.numpy) if dtype.kind in "iub" else random.random(count, np.float32).astype(dtype.numpy)
+        return drawn.ctypes.data, drawn
+
+    return made
 
 
 def timed_steps(plan: Plan, graph: Graph, places: Sequence[Strided | None], given: Sequence[Any] | None) -> list[TimedStep]:
     """Every step of a plan, timed one by one in several runs. graph, places: as the plan was built for them."""
     if plan.device is not CPU:
         return _timed_on_device(plan, graph, places, given)
-    operands, kept = operands_for(graph, places, given)
+    operands, kept = operands_for(graph, places, given, _drawn())
     new = [np.empty(nbytes + 64, np.uint8) for nbytes in plan.new_bytes]
     words = [operands[i] for i in plan.tensor_inputs] + [array.ctypes.data for array in new] + plan.number_words(operands)
     times: list[list[float]] = [[] for _ in plan.steps]
@@ -85,21 +101,17 @@ def _timed_on_device(
     from tensorsmith.runtime.device_roof import step_seconds
 
     new = storage_type(plan.device)
-    words: list[Any] = []
-    kept: list[Any] = list(given or ())
-    for number, (node, place) in enumerate(zip(graph.inputs, places)):
-        value = given[number] if given is not None else None
-        if place is None:
-            words.append(value if isinstance(value, int | float) else (1 if node.dtype.kind in "iub" else 1.0))
-        elif value is not None and hasattr(value, "ptr"):
-            words.append(value.ptr)
-        else:
-            kept.append(new.zeros(max(extent(place), 1) * node.dtype.itemsize))
-            words.append(kept[-1].ptr)
+
+    def zeros(count: int, dtype: DType) -> tuple[int, Any]:
+        storage = new.zeros(count * dtype.itemsize)
+        return storage.ptr, storage
+
+    words, kept = operands_for(graph, places, given, zeros)
     made = [new(nbytes) for nbytes in plan.new_bytes]
     run = [words[i] for i in plan.tensor_inputs] + [storage.ptr for storage in made] + plan.number_words(words)
     plan.run(run)
     seconds = step_seconds(plan, run)
+    del kept
     return [TimedStep(step.name, value, step.bytes_moved, step.flops) for step, value in zip(plan.steps, seconds, strict=True)]
 
 

@@ -77,33 +77,19 @@ def launch_entry(
     place: Any = None
     if plan.device is CPU:
         free = free_list(nbytes)
-        memory = [
-            "try:",
-            "    ptr = pop()",
-            "except IndexError:",
-            "    ptr = allocate(nbytes)",
-            "storage = new(Storage)",
-            "storage.ptr = ptr",
-            "storage.nbytes = nbytes",
-            "storage.free = free",
-            "storage.version = 0",
-        ]
+        memory = ["try:", "    ptr = pop()"]
     else:  # whose free list depends on the current stream
-        memory = [
-            "free = place.free",
-            "try:",
-            "    ptr = free.pop()",
-            "except IndexError:",
-            "    ptr = allocate(nbytes)",
-            "storage = new(Storage)",
-            "storage.ptr = ptr",
-            "storage.nbytes = nbytes",
-            "storage.free = free",
-            "storage.version = 0",
-        ]
         allocate, place = storage_type(plan.device).allocate, current_place(nbytes, plan.device)
+        memory = ["free = place.free", "try:", "    ptr = free.pop()"]
     body = [
         *memory,
+        "except IndexError:",
+        "    ptr = allocate(nbytes)",
+        "storage = new(Storage)",
+        "storage.ptr = ptr",
+        "storage.nbytes = nbytes",
+        "storage.free = free",
+        "storage.version = 0",
         *launched,
         "tensor = new(Tensor)",
         "tensor.ptr = ptr",

@@ -99,6 +99,28 @@ class Canonical:
     slab_extent: int = 1
     slab_strides: tuple[int, ...] = ()
 
+    @property
+    def points(self) -> int:
+        """How many points are computed: kept ones times reduced ones."""
+        return math.prod(self.extents) * max(self.reduce_extent, 1) * self.slab_extent
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read and written, each operand's distinct elements once."""
+        structure = self.structure
+        moved = 0
+        for operand, elements in enumerate(structure.operand_sizes):
+            if structure.is_coordinate(operand):
+                continue
+            for extent, stride in zip(self.extents, self.strides[operand]):
+                elements *= extent if stride else 1
+            if self.reduce_extent and self.reduce_strides[operand]:
+                elements *= self.reduce_extent
+            if self.slab_strides and self.slab_strides[operand]:
+                elements *= self.slab_extent
+            moved += elements
+        return moved
+
 
 def _with_coordinates(spec: KernelSpec) -> tuple[tuple[Instr, ...], list[tuple[int, ...]]]:
     """The body with INDEX counting coordinates, and the coordinates' strides."""

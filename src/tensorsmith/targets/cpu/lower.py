@@ -14,13 +14,12 @@ finds the compiled kernel and only gets other constant words. A schedule is a fi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize, numbers_apart
-from tensorsmith.kernels.spec import KernelSpec
+from tensorsmith.kernels.spec import KernelSpec, Kind
 from tensorsmith.targets.cpu import inner_row, narrow, outer_row, pointwise, short_row, transpose
 from tensorsmith.targets.cpu.body import instruction_cost
 from tensorsmith.targets.cpu.build import Function, Line, format_lines, module_text
@@ -121,7 +120,8 @@ def lower(spec: KernelSpec, machine: Machine | None = None) -> LoweredKernel:
     key = (structure, schedule, machine)
     kernel = _kernels.get(key, lambda: _compile(structure, schedule, spec.name, machine))
     words, chunks = SCHEDULES[schedule].constants(canonical)
-    moved, flops = _counts(canonical)
+    computed = sum(1 for instr in canonical.structure.body if instruction_cost(instr) and instr.kind is not Kind.LOAD)
+    moved, flops = canonical.bytes_moved, canonical.points * computed
     return LoweredKernel(kernel, chunks, [*numbers, *words], 0, moved, flops)
 
 
@@ -164,22 +164,3 @@ def _compile(structure: Structure, schedule: str, name: str, machine: Machine) -
     text = module_text([function])
     (address,) = compile_functions(text, [symbol], machine)
     return CompiledKernel(schedule, address, launch_words, text, function.structure)
-
-
-def _counts(canonical: Canonical) -> tuple[int, int]:
-    """Bytes read and written (each operand's distinct elements once) and scalar operations."""
-    structure = canonical.structure
-    points = math.prod(canonical.extents) * max(canonical.reduce_extent, 1) * canonical.slab_extent
-    moved = 0
-    for operand, elements in enumerate(structure.operand_sizes):
-        if structure.is_coordinate(operand):
-            continue
-        for extent, stride in zip(canonical.extents, canonical.strides[operand]):
-            elements *= extent if stride else 1
-        if canonical.reduce_extent and canonical.reduce_strides[operand]:
-            elements *= canonical.reduce_extent
-        if canonical.slab_strides and canonical.slab_strides[operand]:
-            elements *= canonical.slab_extent
-        moved += elements
-    operations = sum(1 for instr in structure.body if instruction_cost(instr) and instr.kind.value != "load")
-    return moved, points * operations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tensorsmith.core.dtypes import bool_
 from tensorsmith.ir.attention import part_weights
 from tensorsmith.targets.cuda.attention_spec import AttentionSpec
-from tensorsmith.targets.cuda.scalars import c_type, narrow, widen
+from tensorsmith.targets.cuda.scalars import c_type, memory_type, narrow, widen
 
 _INFINITY = {"float": "__int_as_float(0x7f800000)", "double": "__longlong_as_double(0x7ff0000000000000ll)"}
 
@@ -22,7 +22,7 @@ def batch_text(spec: AttentionSpec) -> str:
     """Statements that find the mask and the random bits of the batch (outer, inner)."""
     lines = []
     if spec.mask is not None:
-        kind = "unsigned char" if spec.mask is bool_ else c_type(spec.mask)
+        kind = memory_type(spec.mask)
         lines.append(f"const {kind}* mask_rows = mask + outer * sizes.mask_outer + inner * sizes.mask_inner;")
     if spec.dropout:
         lines += [

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensorsmith.core.dtypes import DType, bool_, float32, float64
+from tensorsmith.core.dtypes import DType, float32, float64
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.dropout import limit, whole_groups
 from tensorsmith.targets.cuda.kernel import Constant, Word
-from tensorsmith.targets.cuda.scalars import c_type
+from tensorsmith.targets.cuda.scalars import memory_type
 
 FORWARD = ("q", "k", "v")
 BACKWARD = ("q", "k", "v", "g", "lse", "delta")
@@ -62,10 +62,6 @@ class AttentionSpec:
     def names(self) -> tuple[str, ...]:
         """The operands in the order of the words; the result follows."""
         return tuple(name for name, _ in self.operands)
-
-    @property
-    def result_word(self) -> Word:
-        return Word(len(self.operands))
 
     def word(self, name: str) -> Word:
         return Word(self.names.index(name))
@@ -136,7 +132,7 @@ def parameter_types(spec: AttentionSpec) -> list[str]:
     found = []
     for name in spec.names:
         dtype = kinds.get(name, spec.dtype)
-        kind = "long long" if name == "streams" else "unsigned char" if dtype is bool_ else c_type(dtype or spec.dtype)
+        kind = "long long" if name == "streams" else memory_type(dtype or spec.dtype)
         found.append(f"const {kind}* __restrict__ {name}")
     return [*found, "char* __restrict__ result"]
 

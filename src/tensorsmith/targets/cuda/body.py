@@ -15,7 +15,7 @@ from tensorsmith.core.dtypes import DType, iinfo
 from tensorsmith.kernels.canonical import Structure
 from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, literal
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, literal, memory_type
 
 Leaf = Callable[[int, Instr], str]
 
@@ -57,11 +57,6 @@ def reports_errors(body: tuple[Instr, ...]) -> bool:
     """Whether a value can be unacceptable, so that nothing may be computed of what is no element."""
     division = (Fn.FLOOR_DIVIDE, Fn.REMAINDER, Fn.FMOD)
     return any(instr.fn in division and body[instr.args[-1]].dtype.kind in "iu" for instr in body)
-
-
-def memory_type(dtype: DType) -> str:
-    """The C++ type of an element in memory."""
-    return "unsigned char" if dtype.kind == "b" else c_type(dtype)
 
 
 def loaded(dtype: DType, element: str) -> str:

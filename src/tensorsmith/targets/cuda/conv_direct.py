@@ -8,9 +8,9 @@ import re
 from tensorsmith.core.dtypes import DType, compute_dtype
 from tensorsmith.kernels.spec_conv import ConvSpec
 from tensorsmith.targets.cuda.device_functions import with_dependencies
-from tensorsmith.targets.cuda.epilogue import finished_function, memory_type
+from tensorsmith.targets.cuda.epilogue import finished_function
 from tensorsmith.targets.cuda.kernel import Constant, ErrorWord, Launch, Word
-from tensorsmith.targets.cuda.scalars import c_type, cast_expression
+from tensorsmith.targets.cuda.scalars import c_type, cast_expression, memory_type
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
 THREADS = 256

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from tensorsmith.core.dtypes import DType, compute_dtype
 from tensorsmith.kernels.epilogue import Body
 from tensorsmith.kernels.spec_conv import ConvSpec, Extents
-from tensorsmith.targets.cuda.epilogue import memory_type
 from tensorsmith.targets.cuda.kernel import Constant
-from tensorsmith.targets.cuda.scalars import c_type
+from tensorsmith.targets.cuda.scalars import c_type, memory_type
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
 LIMIT = 1 << 30  # offsets and counts that kernels hold in 32 bits

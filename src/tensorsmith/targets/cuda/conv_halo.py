@@ -26,11 +26,12 @@ from tensorsmith.targets.cuda.conv_maps import (
     maps_take_x,
 )
 from tensorsmith.targets.cuda.conv_stores import code, store_lines, stores_vectors
-from tensorsmith.targets.cuda.conv_tiles import BOXES, LINE, Structure, WgmmaTile
+from tensorsmith.targets.cuda.conv_tiles import BOXES, Structure, WgmmaTile
 from tensorsmith.targets.cuda.epilogue import finished_function
 from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, ErrorWord, Launch, Word
 from tensorsmith.targets.cuda.sizes import sizes_struct
 from tensorsmith.targets.cuda.tensor_core_functions import with_tensor_core_functions
+from tensorsmith.targets.cuda.wgmma_ring import LINE
 
 SIDE = 8  # of a square of positions
 PATCHES = 2  # stages of the ring of patches

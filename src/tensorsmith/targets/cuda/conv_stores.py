@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tensorsmith.kernels.spec_conv import ConvSpec
 from tensorsmith.targets.cuda.conv_maps import VECTOR
-from tensorsmith.targets.cuda.conv_tiles import LINE, Structure
+from tensorsmith.targets.cuda.conv_tiles import Structure
+from tensorsmith.targets.cuda.wgmma_ring import LINE
 
 
 def code(lines: list[str], indent: int) -> str:

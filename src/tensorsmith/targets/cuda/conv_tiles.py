@@ -9,13 +9,13 @@ from tensorsmith.kernels.epilogue import Body
 from tensorsmith.kernels.spec_conv import ConvSpec
 from tensorsmith.targets.cuda.conv_maps import BLOCK, Box, box_of, by_taps
 from tensorsmith.targets.cuda.kernel import DeviceProperties
+from tensorsmith.targets.cuda.wgmma_ring import LINE
 
 TILES = ((128, 64, True), (128, 128, True), (64, 192, False), (64, 256, False))  # rows of a consumer, columns, alternating
 # Microseconds, as measured on an H200: of a tile 64 deep, by its columns; of what begins and ends a tile; of what ends a
 # depth in parts, beside the bytes of sums, which are written and read.
 CHUNK_TIME = {64: 0.30, 128: 0.41, 192: 0.56, 256: 0.70}
 TILE_TIME, SPLIT_TIME, BYTES_A_MICROSECOND = 1.0, 4.0, 2.5e6
-LINE = 128  # bytes of a line in shared memory: 64 channels of a position
 BOXES = 2 * 4 * 16 * LINE  # bytes in which the warps of two consumers lay out 16 rows of 64 results
 
 

@@ -28,11 +28,12 @@ from tensorsmith.targets.cuda.conv_maps import (
 from tensorsmith.targets.cuda.conv_pack import packed_bytes, packed_strides, packing_launch
 from tensorsmith.targets.cuda.conv_split import finishing_launch, partial_bytes
 from tensorsmith.targets.cuda.conv_stores import code, partial_store_lines, store_lines, stores_vectors
-from tensorsmith.targets.cuda.conv_tiles import BOXES, LINE, Structure, WgmmaTile, choice, work_of
+from tensorsmith.targets.cuda.conv_tiles import BOXES, Structure, WgmmaTile, choice, work_of
 from tensorsmith.targets.cuda.epilogue import finished_function
 from tensorsmith.targets.cuda.kernel import Argument, DeviceProperties, ErrorWord, Launch, Word
 from tensorsmith.targets.cuda.sizes import sizes_struct
 from tensorsmith.targets.cuda.tensor_core_functions import with_tensor_core_functions
+from tensorsmith.targets.cuda.wgmma_ring import LINE, products_of_ring
 
 LEAST_CHANNELS = 32  # of x; of fewer, lines of 64 are mostly zeros
 
@@ -132,11 +133,11 @@ def _text(s: Structure, struct: str, direct_struct: str, function: str) -> str:
     element, stored = "unsigned short", "float" if s.partial else "unsigned short"
     others = range(1, len(s.others) + 1)
     parameters = "".join(f"const {element}* o{k}, " for k in others)
-    step_a, step_b = (128 if s.by_taps else 2), (128 if s.b_across else 2)
     load = f"tensor_load_{rank + 2}d"
-    half = "" if tile.alternating else f" + consumer * {tile.rows * LINE}"
-    own = "turn == consumer" if tile.alternating else "true"
-    turns = "barriers + 8 * (2 * STAGES + consumer)", "barriers + 8 * (2 * STAGES + 1 - consumer)"
+    instruction = f"wgmma_n{tile.columns}_{s.dtype.name}<{int(s.by_taps)}, {int(s.b_across)}>"
+    multiply = products_of_ring(
+        tile.rows, tile.tile_rows, tile.alternating, instruction, s.by_taps, s.b_across, "first_chunk", "end_chunk"
+    )
     zero = """for (unsigned int at = threadIdx.x * 16; at < STAGES * STAGE_BYTES; at += 384 * 16)
         *(uint4*)(memory + at) = make_uint4(0, 0, 0, 0);
     fence_async_shared();"""
@@ -167,7 +168,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) conv_wgmma(
     const unsigned int ring = (shared_address(shared) + 1023) & ~1023u;
     unsigned char* const memory = shared + (ring - shared_address(shared));
     const unsigned int barriers = ring + STAGES * STAGE_BYTES + {BOXES};
-    // Barrier s: stage s is full; STAGES + s: it is empty; 2 STAGES + c: consumer c's turn to multiply.
     {zero if not s.filled else ""}
     if (threadIdx.x == 0) {{
         for (int stage = 0; stage < STAGES; stage++) {{
@@ -205,43 +205,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) conv_wgmma(
         float d[{tile.rows // 64}][COLUMNS / 2];
         for (int item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {{
             {_item(s)}
-            if (!({own})) {{  // the other consumer's: step over its stages
-                const int passed = stage + end_chunk - first_chunk;
-                parity ^= passed / STAGES & 1;
-                stage = passed % STAGES;
-                continue;
-            }}
-            int before = -1;
-            {f"mbarrier_wait({turns[0]}, (mine++ + 1 - consumer) & 1);" if tile.alternating else ""}
-            for (int chunk = first_chunk; chunk < end_chunk; chunk++) {{
-                mbarrier_wait(barriers + 8 * stage, parity);
-                const unsigned int a = ring + stage * STAGE_BYTES{half};
-                const unsigned int b = ring + stage * STAGE_BYTES + TILE_ROWS * {LINE};
-                const unsigned long long right = matrix_descriptor(b, {BLOCK * LINE}, 1024);
-                wgmma_fence();
-                #pragma unroll
-                for (int i = 0; i < {tile.rows // 64}; i++) {{
-                    const unsigned long long left = matrix_descriptor(a + i * {64 * LINE}, {BLOCK * LINE}, 1024);
-                    #pragma unroll
-                    for (int j = 0; j < 4; j++) {{
-                        wgmma_n{tile.columns}_{s.dtype.name}<{int(s.by_taps)}, {int(s.b_across)}>(
-                            d[i], left + {step_a} * j, right + {step_b} * j, chunk > first_chunk || j > 0);
-                    }}
-                }}
-                wgmma_commit();
-                wgmma_wait<1>();
-                if (before >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(barriers + 8 * (STAGES + before));
-                before = stage;
-                if (++stage == STAGES) {{
-                    stage = 0;
-                    parity ^= 1;
-                }}
-            }}
-            {f"if (threadIdx.x % 128 == 0) mbarrier_arrive({turns[1]});" if tile.alternating else ""}
-            wgmma_wait<0>();
-            if (threadIdx.x % 128 == 0) mbarrier_arrive(barriers + 8 * (STAGES + before));
-            #pragma unroll
-            for (int i = 0; i < {tile.rows // 64}; i++) settle(d[i]);
+            {multiply}
             const int first_column = column_tile * COLUMNS;
             #pragma unroll
             for (int i = 0; i < {tile.rows // 64}; i++) {{

@@ -26,7 +26,7 @@ from tensorsmith.kernels.spec_index import IndexSpec
 from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
-from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, memory_type
 from tensorsmith.targets.cuda.walk import THREADS, WALK, blocks_for, walk_words
 
 _WIDEST = 16  # bytes that a thread loads at once
@@ -165,11 +165,6 @@ def lanes_of(multiples: list[int], size: int) -> int:
     while lanes > 1 and any(number % lanes for number in multiples):
         lanes //= 2
     return lanes
-
-
-def memory_type(dtype: DType) -> str:
-    """The C++ type of an element in memory."""
-    return "unsigned char" if dtype.kind == "b" else c_type(dtype)
 
 
 def place_text(indices: tuple[tuple[DType, bool], ...], slot: bool) -> str:

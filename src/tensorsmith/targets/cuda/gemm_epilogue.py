@@ -14,7 +14,8 @@ from tensorsmith.core.dtypes import DType, compute_dtype
 from tensorsmith.kernels.epilogue import Body
 from tensorsmith.kernels.spec import Kind
 from tensorsmith.kernels.spec_gemm import GemmSpec, Strides
-from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, literal
+from tensorsmith.targets.cuda.epilogue import body_lines
+from tensorsmith.targets.cuda.scalars import c_type, cast_expression
 
 _AXES = ("outer", "inner", "row", "column")
 
@@ -194,41 +195,16 @@ class Epilogue:
         head = f"__device__ __forceinline__ {total} finished({parameters}) {{"
         if self.body is None:
             return f"{head}\n    return x0;\n}}"
-        lines, result, dtype = _body_lines(self.body)
+        lines, result, dtype = body_lines(self.body, _stored(self.body))
         value = cast_expression(dtype, compute_dtype(self.dtype), result)
         return "\n".join([head, *(f"    {line}" for line in lines), f"    return {value};", "}"])
 
 
-def _body_lines(body: Body) -> tuple[list[str], str, DType]:
-    """A body as lines of C++, the name of its value and its dtype. The sum is in the compute dtype from the start."""
-    lines: list[str] = []
-    known: dict[int, tuple[str, DType]] = {}
+def _stored(body: Body) -> int:
+    """The instruction whose value is stored: not the last one where that only rounds as storing does."""
     last = body.body[body.value]
-    rounded = last.kind is Kind.CAST and body.body[last.args[0]].dtype is compute_dtype(last.dtype)
-    value = last.args[0] if rounded else body.value  # storing rounds it
-    for position, instr in enumerate(body.body):
-        if position > value:
-            break
-        args = [known[a][0] for a in instr.args]
-        if instr.kind is Kind.LOAD:
-            known[position] = f"x{instr.index}", compute_dtype(instr.dtype) if instr.index == 0 else instr.dtype
-            continue
-        if instr.kind is Kind.CAST and known[instr.args[0]][1] is instr.dtype:
-            known[position] = known[instr.args[0]]
-            continue
-        if instr.kind is Kind.CONST:
-            assert instr.value is not None
-            expression = literal(instr.dtype, instr.value)
-        elif instr.kind is Kind.CAST:
-            expression = cast_expression(known[instr.args[0]][1], instr.dtype, args[0])
-        elif instr.kind is Kind.APPLY:
-            assert instr.fn is not None
-            expression = apply_expression(instr.fn, known[instr.args[-1]][1], args)
-        else:
-            raise NotImplementedError(f"a product computes no {instr.kind.value} of its results on CUDA")
-        lines.append(f"const {c_type(instr.dtype)} v{position} = {expression};")
-        known[position] = f"v{position}", instr.dtype
-    return lines, *known[value]
+    rounds = last.kind is Kind.CAST and body.body[last.args[0]].dtype is compute_dtype(last.dtype)
+    return last.args[0] if rounds else body.value
 
 
 def _steps(strides: Strides) -> tuple[str, ...]:

@@ -24,9 +24,8 @@ from tensorsmith.targets.cuda.gemm_naive import SIZES, any_product, size_words
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, TensorMap, Word
 from tensorsmith.targets.cuda.scalars import c_type
 from tensorsmith.targets.cuda.tensor_core_functions import with_tensor_core_functions
+from tensorsmith.targets.cuda.wgmma_ring import BOX, LINE, products_of_ring
 
-LINE = 128  # bytes of a line of a tile in shared memory: its 16-byte pieces are swizzled
-BOX = 64  # rows of a box that is read across K
 LARGEST_COORDINATE = 2**31 - 512
 
 
@@ -215,7 +214,6 @@ def _text(s: _Structure) -> str:
         load_b = f"{load}(b, &map_b, k * {per_line}, n * COLUMNS{where_b}, full);"
     maps = "const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, "
     maps += "const __grid_constant__ TensorMap map_c, " if s.through_shared else ""
-    step_a, step_b = (128 if flag else 2 for flag in (s.a_across, s.b_across))
     registers = ("fewer_registers<40>();", "more_registers<232>();") if tile.consumers == 2 else ("", "")
     decode = f"""int tile_of = item % tiles, batch = item / tiles;
             {"const int split = batch / (int)(sizes.inner * sizes.outer);" if s.split else ""}
@@ -224,11 +222,9 @@ def _text(s: _Structure) -> str:
             place_of_tile(tile_of, down, across, (int)sizes.group, m, n);
             const int first = {f"split * (int)(sizes.depth / {per_line})" if s.split else "0"};
             const int last = {f"min(first + (int)(sizes.depth / {per_line}), lines)" if s.split else "lines"};"""
-    own = "turn == consumer" if tile.alternating else "true"
-    # Consumer 0's turn comes when consumer 1 has given it once less than it had turns, at first at once.
-    turns = "barriers + 8 * (2 * STAGES + consumer)", "barriers + 8 * (2 * STAGES + 1 - consumer)"
-    wait_for_turn = f"mbarrier_wait({turns[0]}, (mine++ + 1 - consumer) & 1);" if tile.alternating else ""
-    give_turn = f"if (threadIdx.x % 128 == 0) mbarrier_arrive({turns[1]});" if tile.alternating else ""
+    multiply = products_of_ring(
+        tile.rows, tile.tile_rows, tile.alternating, _instruction(s), s.a_across, s.b_across, "first", "last"
+    )
     warp_rows = f"consumer * {tile.rows}" if not tile.alternating else "0"
     batch_lines = "\n                ".join(epilogue.batch_lines("split" if s.split else ""))
     kernel = f"""
@@ -268,7 +264,6 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
     const unsigned int ring = (shared_address(shared) + 1023) & ~1023u;
     const unsigned int boxes = ring + STAGES * STAGE_BYTES;
     const unsigned int barriers = boxes{f" + {tile.consumers * 4 * 2 * 16 * LINE}" if s.through_shared else ""};
-    // Barrier s: stage s is full; STAGES + s: it is empty; 2 STAGES + c: consumer c's turn to multiply.
     if (threadIdx.x == 0) {{
         for (int stage = 0; stage < STAGES; stage++) {{
             mbarrier_init(barriers + 8 * stage, 1);
@@ -308,43 +303,7 @@ extern "C" __global__ void __launch_bounds__({tile.threads}, 1) gemm_wgmma(
         {"unsigned int stores = 0;" if s.through_shared else ""}
         for (int item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {{
             {decode}
-            if (!({own})) {{  // the other consumer's: step over its stages
-                const int passed = stage + last - first;
-                parity ^= passed / STAGES & 1;
-                stage = passed % STAGES;
-                continue;
-            }}
-            int before = -1;
-            {wait_for_turn}
-            for (int k = first; k < last; k++) {{
-                mbarrier_wait(barriers + 8 * stage, parity);
-                const unsigned int a = ring + stage * STAGE_BYTES + ({warp_rows}) * {LINE};
-                const unsigned int b = ring + stage * STAGE_BYTES + ROWS * {LINE};
-                const unsigned long long right = matrix_descriptor(b, {BOX * LINE}, 1024);
-                wgmma_fence();
-                #pragma unroll
-                for (int i = 0; i < {tile.rows // 64}; i++) {{
-                    const unsigned long long left = matrix_descriptor(a + i * {64 * LINE}, {BOX * LINE}, 1024);
-                    #pragma unroll
-                    for (int j = 0; j < 4; j++) {{
-                        {_instruction(s)}(
-                            d[i], left + {step_a} * j, right + {step_b} * j, k > first || j > 0);
-                    }}
-                }}
-                wgmma_commit();
-                wgmma_wait<1>();
-                if (before >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(barriers + 8 * (STAGES + before));
-                before = stage;
-                if (++stage == STAGES) {{
-                    stage = 0;
-                    parity ^= 1;
-                }}
-            }}
-            {give_turn}
-            wgmma_wait<0>();
-            if (threadIdx.x % 128 == 0) mbarrier_arrive(barriers + 8 * (STAGES + before));
-            #pragma unroll
-            for (int i = 0; i < {tile.rows // 64}; i++) settle(d[i]);
+            {multiply}
             {{
                 {batch_lines}
                 #pragma unroll

@@ -6,7 +6,6 @@ The words of a run are the addresses of inputs, then of outputs, then the run-ti
 from __future__ import annotations
 
 import functools
-import math
 import re
 from dataclasses import replace
 
@@ -92,18 +91,5 @@ def _row_text(structure: Structure, tile: RowTile, name: str, sizes_text: str) -
 
 def counts(canonical: Canonical) -> tuple[int, int]:
     """Bytes read and written (each operand's distinct elements once) and scalar operations."""
-    structure = canonical.structure
-    moved = 0
-    for operand, elements in enumerate(structure.operand_sizes):
-        if structure.is_coordinate(operand):
-            continue
-        for extent, stride in zip(canonical.extents, canonical.strides[operand]):
-            elements *= extent if stride else 1
-        if canonical.reduce_extent and canonical.reduce_strides[operand]:
-            elements *= canonical.reduce_extent
-        if canonical.slab_strides and canonical.slab_strides[operand]:
-            elements *= canonical.slab_extent
-        moved += elements
-    points = math.prod(canonical.extents) * max(canonical.reduce_extent, 1) * canonical.slab_extent
-    operations = sum(1 for instr in structure.body if instr.kind in (Kind.APPLY, Kind.REDUCE, Kind.RANDOM))
-    return moved, points * operations
+    computed = sum(1 for instr in canonical.structure.body if instr.kind in (Kind.APPLY, Kind.REDUCE, Kind.RANDOM))
+    return canonical.bytes_moved, canonical.points * computed

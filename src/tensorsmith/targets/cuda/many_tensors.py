@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from tensorsmith.kernels.canonical import Structure, canonicalize
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind
-from tensorsmith.targets.cuda.body import Scope, loaded, memory_type, reports_errors, uniform_scope
+from tensorsmith.targets.cuda.body import Scope, loaded, reports_errors, uniform_scope
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.kernel import Argument, Constant, Launch, Lowered, Word
 from tensorsmith.targets.cuda.lower import counts
-from tensorsmith.targets.cuda.scalars import c_type
+from tensorsmith.targets.cuda.scalars import c_type, memory_type
 
 _THREADS = 256
 _ITEMS = 4  # elements of a thread in one round: all are loaded before any is written

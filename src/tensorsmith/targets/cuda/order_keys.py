@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
-from tensorsmith.targets.cuda.scalars import c_type
+from tensorsmith.targets.cuda.scalars import memory_type
 
 
 def key_bits(dtype: DType) -> int:
@@ -46,7 +46,7 @@ def key_text(dtype: DType, descending: bool) -> str:
     if descending:
         lines.append(f"key ^= {every};")
     body = "\n    ".join(lines)
-    memory = "unsigned char" if dtype.kind == "b" else c_type(dtype)
+    memory = memory_type(dtype)
     return f"""typedef {memory} Value;
 typedef {key} Key;
 __device__ __forceinline__ Key key_of(Value value) {{

@@ -11,16 +11,15 @@ import functools
 import math
 from dataclasses import dataclass, replace
 
-from tensorsmith.core import dtypes
-from tensorsmith.core.dtypes import DType
+from tensorsmith.core.dtypes import DType, compute_dtype
 from tensorsmith.kernels.canonical import arrange
 from tensorsmith.kernels.spec_index import IndexSpec
 from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cuda.device_functions import with_dependencies
-from tensorsmith.targets.cuda.gather import Meetings, lanes_of, memory_type
+from tensorsmith.targets.cuda.gather import Meetings, lanes_of
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, Launch, Word
 from tensorsmith.targets.cuda.radix_sort import key_type
-from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, memory_type
 from tensorsmith.targets.cuda.walk import THREADS, WALK, blocks_for, walk_words
 
 _STRETCH, _SHORT_STRETCH = 32, 8  # sorted points that a thread joins
@@ -38,11 +37,6 @@ class OrderedStructure:
     join: Fn = Fn.ADD
     include_self: bool = True  # whether what stood at a place is joined too
     lanes: int = 1  # columns of a row that a thread adds
-
-
-def compute_dtype(dtype: DType) -> DType:
-    """The dtype in which values are joined."""
-    return dtypes.float32 if dtype.is_half else dtype
 
 
 def stretch_of(places: Meetings, spec: IndexSpec) -> int:

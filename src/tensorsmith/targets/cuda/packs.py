@@ -8,8 +8,9 @@ from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import DType
 from tensorsmith.kernels.canonical import Structure
 from tensorsmith.kernels.spec import Kind
-from tensorsmith.targets.cuda.body import Leaf, Scope, memory_type, needed_for, random_blocks, reports_errors
+from tensorsmith.targets.cuda.body import Leaf, Scope, needed_for, random_blocks, reports_errors
 from tensorsmith.targets.cuda.index_plan import PACK_BYTES
+from tensorsmith.targets.cuda.scalars import memory_type
 
 
 def aligned_test(packed: Mapping[str, DType], width: int) -> str:

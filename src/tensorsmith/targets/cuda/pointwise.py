@@ -16,7 +16,6 @@ from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.targets.cuda.body import (
     body_cost,
     loaded,
-    memory_type,
     parameters,
     uniform_scope,
 )  # fmt: skip
@@ -32,6 +31,7 @@ from tensorsmith.targets.cuda.index_plan import (
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties
 from tensorsmith.targets.cuda.memory_functions import MEMORY_FUNCTIONS
 from tensorsmith.targets.cuda.packs import aligned_test, computed_packs
+from tensorsmith.targets.cuda.scalars import memory_type
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
 BLOCK = 128

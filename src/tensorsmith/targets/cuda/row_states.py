@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from tensorsmith.kernels.canonical import Structure
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cuda.body import PLACES, combined, identity, loaded, memory_type, state_dtype
+from tensorsmith.targets.cuda.body import PLACES, combined, identity, loaded, state_dtype
 from tensorsmith.targets.cuda.row_tile import WARP, RowTile
-from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, memory_type
 
 
 class RowStates:

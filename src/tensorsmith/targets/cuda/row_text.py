@@ -26,7 +26,6 @@ from tensorsmith.targets.cuda.body import (
     Scope,
     expression,
     loaded,
-    memory_type,
     needed_for,
     parameters,
     random_blocks,
@@ -40,7 +39,7 @@ from tensorsmith.targets.cuda.packs import aligned_test, narrow_line, narrowed
 from tensorsmith.targets.cuda.rescaled_sums import rescaled_sums
 from tensorsmith.targets.cuda.row_states import RowStates
 from tensorsmith.targets.cuda.row_tile import RowTile, kept_values, passes
-from tensorsmith.targets.cuda.scalars import c_type
+from tensorsmith.targets.cuda.scalars import c_type, memory_type
 
 
 class RowText(RowStates):

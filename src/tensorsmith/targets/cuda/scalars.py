@@ -44,6 +44,11 @@ def c_type(dtype: DType) -> str:
     return found
 
 
+def memory_type(dtype: DType) -> str:
+    """The C++ type of an element in memory."""
+    return "unsigned char" if dtype.kind == "b" else c_type(dtype)
+
+
 @dataclass(frozen=True)
 class Rendering:
     """Expressions for floating, integer (signed, unsigned) and bool arguments; "" where the function has no meaning."""

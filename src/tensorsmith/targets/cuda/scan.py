@@ -25,9 +25,8 @@ from tensorsmith.kernels.canonical import arrange
 from tensorsmith.kernels.spec_scan import JOINED, PLACES, ScanSpec, identity
 from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cuda.device_functions import with_dependencies
-from tensorsmith.targets.cuda.gather import memory_type
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties, Launch, Lowered, Word
-from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, literal
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, literal, memory_type
 from tensorsmith.targets.cuda.walk import WALK, walk_words
 
 _BLOCK = 256

@@ -17,18 +17,18 @@ import functools
 import math
 
 from tensorsmith.core import dtypes
-from tensorsmith.kernels.canonical import arrange
+from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.kernels.errors import FIRST_POINT
 from tensorsmith.kernels.spec_index import IndexSpec
 from tensorsmith.scalar.fn import Fn
 from tensorsmith.targets.cuda.device_functions import with_dependencies
-from tensorsmith.targets.cuda.gather import Meetings, memory_type, place_text
+from tensorsmith.targets.cuda.gather import Meetings, place_text
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
 from tensorsmith.targets.cuda.order_keys import words_text
-from tensorsmith.targets.cuda.ordered_sums import OrderedStructure, compute_dtype, ordered_sums, stretch_of
+from tensorsmith.targets.cuda.ordered_sums import OrderedStructure, ordered_sums, stretch_of
 from tensorsmith.targets.cuda.radix_sort import key_type, sort_launches, sort_scratch, sort_words
-from tensorsmith.targets.cuda.scalars import c_type, cast_expression
-from tensorsmith.targets.cuda.scatter_rows import fits_rows, scatter_rows
+from tensorsmith.targets.cuda.scalars import c_type, cast_expression, memory_type
+from tensorsmith.targets.cuda.scatter_rows import fits_rows, owned_places, scatter_rows
 from tensorsmith.targets.cuda.walk import THREADS, WALK, blocks_for, walk_words
 
 _FEW = 32  # points that may meet, up to which one thread adds them
@@ -91,17 +91,8 @@ def _sorted(spec: IndexSpec, places: Meetings, structure: OrderedStructure, prop
 
 def _owned(spec: IndexSpec, places: Meetings, structure: OrderedStructure, properties: DeviceProperties) -> Launch:
     """A thread adds all points that may meet at its places."""
-    columns = [
-        spec.table.strides, *(i.operand.strides for i in spec.indices), spec.other.strides, places.numbers(places.indexed)
-    ]  # fmt: skip
-    first = len(spec.indices) + 1
-    extents, strides = arrange(spec.domain, columns, [0, first], places.walked)
-    walked = [spec.domain[axis] for axis in places.walked]  # in the order of the domain: so are the sums
-    along = [[operand[axis] for axis in places.walked] for operand in columns]
-    constants = [*walk_words(spec.name, extents, strides), *walk_words(spec.name, walked, along)]
-    constants += [*(index.size for index in spec.indices), *(index.step for index in spec.indices)]
-    arguments: tuple[Argument, ...] = (*(Word(k) for k in range(first + 1)), ErrorWord(), Constant(tuple(constants)))
-    grid = (blocks_for(math.prod(extents), properties.multiprocessors), 1, 1)
+    owners, arguments = owned_places(spec, places)
+    grid = (blocks_for(owners, properties.multiprocessors), 1, 1)
     return Launch(_owned_text(structure), "kernel_scatter_add_owned", grid, (THREADS, 1, 1), arguments)
 
 

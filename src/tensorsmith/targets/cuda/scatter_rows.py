@@ -11,15 +11,16 @@ import functools
 import math
 
 from tensorsmith.core import dtypes
+from tensorsmith.core.dtypes import compute_dtype
 from tensorsmith.kernels.canonical import arrange
 from tensorsmith.kernels.errors import FIRST_POINT
 from tensorsmith.kernels.spec_index import IndexSpec
 from tensorsmith.targets.cuda.device_functions import with_dependencies
-from tensorsmith.targets.cuda.gather import Meetings, memory_type, place_text
+from tensorsmith.targets.cuda.gather import Meetings, place_text
 from tensorsmith.targets.cuda.kernel import Argument, Constant, ErrorWord, Launch, Word
 from tensorsmith.targets.cuda.order_keys import words_text
-from tensorsmith.targets.cuda.ordered_sums import OrderedStructure, compute_dtype
-from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression
+from tensorsmith.targets.cuda.ordered_sums import OrderedStructure
+from tensorsmith.targets.cuda.scalars import apply_expression, c_type, cast_expression, memory_type
 from tensorsmith.targets.cuda.walk import WALK, walk_words
 
 _MOST_POINTS = 4096  # of a row, that shared memory takes
@@ -36,6 +37,18 @@ def fits_rows(spec: IndexSpec, places: Meetings) -> bool:
 
 def scatter_rows(spec: IndexSpec, places: Meetings, structure: OrderedStructure) -> Launch:
     """One launch, a block for every row."""
+    points = math.prod(spec.domain[axis] for axis in places.walked)
+    padded = max(64, 1 << (points - 1).bit_length())
+    threads = min(_MOST_THREADS, padded // 2)
+    owners, arguments = owned_places(spec, places, (padded,))
+    return Launch(_text(structure), "kernel_scatter_add_rows", (owners, 1, 1), (threads, 1, 1), arguments, padded * 8)
+
+
+def owned_places(spec: IndexSpec, places: Meetings, more: tuple[int, ...] = ()) -> tuple[int, tuple[Argument, ...]]:
+    """How many owners there are, each of the points that may meet at its places, and the arguments of their kernel.
+
+    more: constants behind those of the walks and of the indices.
+    """
     columns = [
         spec.table.strides, *(i.operand.strides for i in spec.indices), spec.other.strides, places.numbers(places.indexed)
     ]  # fmt: skip
@@ -43,14 +56,9 @@ def scatter_rows(spec: IndexSpec, places: Meetings, structure: OrderedStructure)
     extents, strides = arrange(spec.domain, columns, [0, first], places.walked)
     walked = [spec.domain[axis] for axis in places.walked]  # in the order of the domain: so are the sums
     along = [[operand[axis] for axis in places.walked] for operand in columns]
-    points = math.prod(walked)
-    padded = max(64, 1 << (points - 1).bit_length())
-    threads = min(_MOST_THREADS, padded // 2)
     constants = [*walk_words(spec.name, extents, strides), *walk_words(spec.name, walked, along)]
-    constants += [*(index.size for index in spec.indices), *(index.step for index in spec.indices), padded]
-    arguments: tuple[Argument, ...] = (*(Word(k) for k in range(first + 1)), ErrorWord(), Constant(tuple(constants)))
-    rows = (math.prod(extents), 1, 1)
-    return Launch(_text(structure), "kernel_scatter_add_rows", rows, (threads, 1, 1), arguments, padded * 8)
+    constants += [*(index.size for index in spec.indices), *(index.step for index in spec.indices), *more]
+    return math.prod(extents), (*(Word(k) for k in range(first + 1)), ErrorWord(), Constant(tuple(constants)))
 
 
 @functools.cache

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from tensorsmith.kernels.canonical import Canonical, Structure, stride_class
 from tensorsmith.kernels.spec import Instr, Kind
-from tensorsmith.targets.cuda.body import body_cost, loaded, memory_type, parameters, uniform_scope
+from tensorsmith.targets.cuda.body import body_cost, loaded, parameters, uniform_scope
 from tensorsmith.targets.cuda.device_functions import with_dependencies
 from tensorsmith.targets.cuda.index_plan import PACK_BYTES, division_words, fits_int, reach
 from tensorsmith.targets.cuda.kernel import Constant
 from tensorsmith.targets.cuda.memory_functions import MEMORY_FUNCTIONS
 from tensorsmith.targets.cuda.packs import aligned_test, computed_packs
+from tensorsmith.targets.cuda.scalars import memory_type
 from tensorsmith.targets.cuda.sizes import sizes_struct
 
 BLOCK = 256
