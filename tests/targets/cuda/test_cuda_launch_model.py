@@ -126,6 +126,7 @@ def test_limits_of_rows(spec, device):
     specs.softmax((2**20, 4096), 1, bfloat16), specs.softmax((4096, 2**20), 0, float32), specs.layer_norm(2**22, 768, bfloat16),
     specs.reduction("sum", (1, 2**33), 1, float32), specs.reduction("argmax", (2**16, 2**16), 0, float32),
     specs.transposed(2**16, 2**16, uint8),
+    specs.multiply_add((1024,) * 4, float32, (0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 0, 1)),
 ], ids=lambda spec: f"{spec.name} {spec.domain}")  # fmt: skip
 def test_more_than_an_int_counts(spec, device):
     check_limits(spec, device)

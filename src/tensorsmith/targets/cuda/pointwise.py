@@ -38,6 +38,7 @@ BLOCK = 128
 _IN_FLIGHT = 32  # bytes that a thread asks for before it computes: measured best; of halves, which take longer to compute,
 _IN_FLIGHT_OF_HALVES = 64
 _MOST_INSTRUCTIONS = 2000  # of the unrolled body
+_MOST_BLOCKS = 2**31 - 1  # of a launch
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,16 @@ def choose(canonical: Canonical, properties: DeviceProperties) -> PointwiseTile:
     unroll = 1 << unroll.bit_length() - 1
     if is_small(points // (width * unroll), properties):
         unroll = 1
+    while _blocks(canonical, width, unroll) > _MOST_BLOCKS:
+        unroll *= 2
     slack = points + width * unroll * BLOCK
     narrow = fits_int(slack, *(reach(extents, strides) for strides in canonical.strides))
     return PointwiseTile(width, unroll, narrow, len(extents))
+
+
+def _blocks(canonical: Canonical, width: int, unroll: int) -> int:
+    packs = math.prod(canonical.extents[:-1]) * math.ceil(canonical.extents[-1] / width)
+    return math.ceil(packs / (BLOCK * unroll))
 
 
 def sizes(canonical: Canonical, tile: PointwiseTile) -> tuple[str, Constant]:
@@ -97,8 +105,7 @@ def sizes(canonical: Canonical, tile: PointwiseTile) -> tuple[str, Constant]:
 
 def grid(canonical: Canonical, tile: PointwiseTile) -> int:
     """How many blocks cover the points."""
-    packs = math.prod(canonical.extents[:-1]) * math.ceil(canonical.extents[-1] / tile.width)
-    return math.ceil(packs / (tile.block * tile.unroll))
+    return _blocks(canonical, tile.width, tile.unroll)
 
 
 def text(structure: Structure, tile: PointwiseTile, name: str, sizes_text: str) -> str:
