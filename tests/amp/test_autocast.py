@@ -399,3 +399,20 @@ def test_the_older_names_of_cuda_warn():
         custom_fwd(lambda ctx, x: x)
     with pytest.warns(FutureWarning, match="custom_bwd"):
         custom_bwd(lambda ctx, x: x)
+
+
+@pytest.mark.parametrize("remembers", [ts.sum, ts.linalg.vector_norm], ids=["sum", "vector_norm"])
+def test_an_argument_that_no_key_can_hold_leaves_the_next_region_whole(remembers):
+    """A call with a list among its arguments is not kept; a region that is entered later lists only what was kept."""
+    x = ts.ones(2, 3)
+    with ts.autocast("cpu"):
+        pass  # routable operators are known from here on
+    fast.forget()
+    remembers(x, dim=[0, 1])
+    before = list(fast._keys)
+    with pytest.raises(TypeError):
+        fast.remember((next(iter(fast._routable)), [0, 1]), lambda: None)
+    assert fast._keys == before
+    with ts.autocast("cpu"):
+        assert (x @ x.T).dtype is ts.bfloat16
+    assert (x @ x.T).dtype is ts.float32

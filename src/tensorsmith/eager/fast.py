@@ -58,14 +58,14 @@ def remember(key: tuple, entry: Entry) -> None:
     with _lock:
         if tracing or key[0] in routed:
             return
-        if key[0] in _routable:
-            if len(_keys) >= 2 * MOST_ENTRIES:  # most of them have left FAST
-                _keys[:] = [each for each in _keys if each in FAST]
-            _keys.append(key)
         if len(FAST) >= MOST_ENTRIES:
             for old in list(FAST)[: MOST_ENTRIES // 4]:
                 FAST.pop(old, None)
         FAST[key] = entry
+        if key[0] in _routable:
+            if len(_keys) >= 2 * MOST_ENTRIES:  # most of them have left FAST
+                _keys[:] = [each for each in _keys if each in FAST]
+            _keys.append(key)  # after FAST took it: a key with a list in it is refused there, and must not be listed here
 
 
 def start_tracing() -> None:
