@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from ctypes import string_at
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tensorsmith.core.dtypes import uint8
+from tensorsmith.core.layout import layout_of
+from tensorsmith.ops.host_data import array_of
+from tensorsmith.tensor.tensor import make_tensor
 
 sys.path.append(str(Path(__file__).parent))
 from database import carry, entries, ours, tensors_of, torch  # noqa: E402
@@ -58,7 +62,13 @@ def differences(entry: Any) -> list[str]:
 
 def contents(given: Any) -> list[Any]:
     """Geometry and memory of all tensors in the arguments."""
-    return [(x.layout, x._version, string_at(x.storage.ptr, x.storage.nbytes)) for x in tensors_of(given)]
+    return [(x.layout, x._version, bytes_of(x.storage)) for x in tensors_of(given)]
+
+
+def bytes_of(storage: Any) -> bytes:
+    """All of a storage, on whatever device."""
+    layout = layout_of(uint8, (storage.nbytes,), device=storage.device)
+    return array_of(make_tensor(layout, storage, storage.ptr)).tobytes()
 
 
 def describe(value: Any) -> Any:
