@@ -294,3 +294,24 @@ def test_an_update_that_waits_for_the_end_keeps_its_memory_until_then():
     found, expected = ts.ones(4, 4), ts.ones(4, 4)
     assert ts.compile(step)(found, w).tolist() == step(expected, w).tolist()
     assert found.tolist() == expected.tolist() == (ts.ones(4, 4) * 2).tolist()
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_parameter_that_is_also_an_argument_is_the_one_that_is_stepped(steps):
+    def trained(compiled):
+        parameters = [ts.nn.Parameter(ts.tensor([1.0, 2.0])) for _ in range(2)]
+        optimizers = [optim.Adam([each], lr=0.1) for each in parameters]
+
+        def step(x, optimizer):
+            optimizer.zero_grad()
+            (x * x).sum().backward()
+            if steps:
+                optimizer.step()
+
+        run = ts.compile(step) if compiled else step
+        for _ in range(3):
+            for x, optimizer in zip(parameters, optimizers):
+                run(x, optimizer)
+        return [(x.tolist(), x.grad.tolist()) for x in parameters]
+
+    assert trained(True) == trained(False)

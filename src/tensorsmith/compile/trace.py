@@ -283,7 +283,10 @@ class Trace:
             if source.tensor is not None:
                 self.numbers[id(source.tensor.storage)] = number
         storages = {id(t.storage): i for i, t in enumerate(arguments) if arguments[i] is not stand_ins[i]}
-        both = {i for storage, i in storages.items() if storage in tracer.storages}
+        # What the function steps, or whose gradient it sets, is no other leaf than the argument.
+        touched = {id(leaf.storage) for leaf, _ in tracer.captured}
+        touched |= {id(p.storage) for o, *_ in tracer.optimizers.values() for group in o.param_groups for p in group["params"]}
+        both = {i for storage, i in storages.items() if storage in tracer.storages or storage in touched}
         if both:
             shared = {id(arguments[i].storage) for i in both}
             raise Pinned(frozenset(i for i, t in enumerate(arguments) if id(t.storage) in shared))
