@@ -169,3 +169,13 @@ def test_images_of_halves():
 
 
 RNG_IMAGES = RNG.standard_normal((2, 8, 6, 6)).astype(np.float32)
+
+
+def test_a_plan_is_verified_where_its_tensors_are():
+    def f(x, y):
+        return F.softmax(x @ y, -1).sum(0), x.t() * 2
+
+    x, y = ts.tensor(X, device="cuda"), ts.tensor(X.T.copy(), device="cuda")
+    for got, wanted in zip(ts.compile(f, verify=True)(x, y), f(x, y)):
+        assert got.device.type == "cuda"
+        np.testing.assert_allclose(got.cpu().numpy(), wanted.cpu().numpy(), rtol=1e-5)

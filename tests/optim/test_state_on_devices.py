@@ -41,3 +41,27 @@ def test_training_goes_on_with_a_state_of_another_device(name, saved, used):
     np.testing.assert_allclose(param.detach().cpu().numpy(), whole.detach().numpy(), rtol=1e-6)
     devices = {key: value.device.type for key, value in resumed.state[param].items() if isinstance(value, ts.Tensor)}
     assert all(device == ("cpu" if key in ("step", "mu_product") else used) for key, device in devices.items()), devices
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "ASGD"])
+def test_counters_that_somebody_moved_to_the_device_are_counted_on_the_host(name, compiled):
+    params = [ts.nn.Parameter(ts.tensor([1.0, -2.0, 3.0], device="cuda")) for _ in range(2)]
+    optimizers = [getattr(ts.optim, name)([p], lr=0.1) for p in params]
+
+    def step(param, optimizer):
+        optimizer.zero_grad()
+        (param * param).sum().backward()
+        optimizer.step()
+
+    for param, optimizer in zip(params, optimizers):
+        step(param, optimizer)
+    state = optimizers[1].state[params[1]]
+    state.update({k: v.to("cuda") for k, v in state.items() if isinstance(v, ts.Tensor)})
+    for param, optimizer in zip(params, optimizers):
+        go_on = ts.compile(step) if compiled else step
+        for _ in range(2):
+            go_on(param, optimizer)
+    assert params[1].tolist() == params[0].tolist()
+    counter = optimizers[1].state[params[1]]["step"]
+    assert counter.device.type == "cpu" and counter.item() == 3.0

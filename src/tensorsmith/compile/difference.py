@@ -13,14 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.core.device import CPU
 from tensorsmith.core.dtypes import DType, finfo
+from tensorsmith.core.layout import layout_of
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, copy_into
 from tensorsmith.passes.manager import PLANNING, Difference, names, optimise
 from tensorsmith.runtime.plan import build_plan
-from tensorsmith.runtime.requests import array_at
-from tensorsmith.tensor.storage import Storage
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.host_values import values_at
+from tensorsmith.tensor.storage import Storage, storage_type
+from tensorsmith.tensor.tensor import Tensor, make_tensor
 
 ULPS = 4096  # of the largest element: passes may add up in another order
 _QUIET = frozenset({Primitive.INPUT, Primitive.CONST, Primitive.IOTA, *VIEWS})
@@ -89,8 +91,10 @@ def _computed(
     """The outputs of a graph as arrays of their own."""
     if set(names()) - set(PLANNING) - left_out:
         graph, _ = optimise(graph, left_out, debug=True)
-    plan = build_plan(graph, places, left_out=left_out)
-    storages = [Storage(n) for n in plan.new_bytes]
+    device = next((each.layout.device for each in operands if isinstance(each, Tensor)), CPU)
+    plan = build_plan(graph, places, left_out=left_out, device=device)
+    new = storage_type(device)
+    storages = [new(n) for n in plan.new_bytes]
     words: list[Any] = [operands[i].ptr for i in plan.tensor_inputs]
     words += [s.ptr for s in storages]
     words += plan.number_words(operands)
@@ -99,8 +103,9 @@ def _computed(
     for output in plan.outputs:
         held = operands[output.input] if output.input is not None else storages[output.buffer]
         assert isinstance(held, Tensor | Storage)
-        seen = output.strided
-        found.append(array_at(held.ptr + seen.offset * output.dtype.itemsize, seen._replace(offset=0), output.dtype).copy())
+        seen, storage = output.strided, held.storage if isinstance(held, Tensor) else held
+        layout = layout_of(output.dtype, seen.shape, seen.strides, device=device)
+        found.append(values_at(make_tensor(layout, storage, held.ptr + seen.offset * output.dtype.itemsize)).copy())
     return found
 
 

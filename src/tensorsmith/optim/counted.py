@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.core.device import CPU
 from tensorsmith.core.dtypes import DType, float32, float64
 from tensorsmith.ir import build
 from tensorsmith.ops.creation import array_of, zeros
@@ -109,6 +110,11 @@ class CountedOptimizer(Optimizer):
                 for param, state in zip(params, states):
                     if not state:
                         state.update(self.new_state(param, group))
+        if modes.tracer is not None:
+            with traced_by(None):
+                for state in states:
+                    for name in ("step", *self.scalars):
+                        state[name] = _cell(name, state[name])
         return states
 
     def _counted(
@@ -149,10 +155,8 @@ class CountedOptimizer(Optimizer):
         kept = self._cells.get((number, name))
         if kept is not None and kept.fit(tensors):
             return kept
-        dtypes = (float32,) if name == "step" else tuple(_CELLS)
-        for row, (state, value) in enumerate(zip(states, tensors)):
-            if not isinstance(value, Tensor) or value.layout.dtype not in dtypes or value.layout.numel != 1:
-                tensors[row] = state[name] = zeros((), dtype=float32, device="cpu").fill_(number_of(value))
+        for row, state in enumerate(states):
+            tensors[row] = state[name] = _cell(name, state[name])
         kept = self._cells[number, name] = _Cells(tensors)
         return kept
 
@@ -196,6 +200,14 @@ class CountedOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_cells": {}}
+
+
+def _cell(name: str, value: Any) -> Tensor:
+    """An entry of a state as what the host counts in: a tensor of one element in the host's memory; itself where it is one."""
+    dtypes = (float32,) if name == "step" else tuple(_CELLS)
+    if isinstance(value, Tensor) and value.layout.dtype in dtypes and value.layout.numel == 1 and value.layout.device is CPU:
+        return value
+    return zeros((), dtype=float32, device="cpu").fill_(number_of(value))
 
 
 def _counts_on_host(step: Tensor) -> bool:
