@@ -224,3 +224,36 @@ def test_single_precision_parameters_are_named():
         gradcheck(Scale(ts.float32), double(1.0))
     module = Scale(ts.float64)
     assert gradcheck(lambda x, weight: x * weight, (double(1.0), module.weight))
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    import emulator
+
+    emulator.activate()
+
+
+@pytest.mark.usefixtures("emulated")
+class TestOnADevice:
+    @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+    def test_right_gradients_of_every_kind(self, device):
+        x = ts.randn(2, 3, dtype=ts.float64, device=device, requires_grad=True)
+        y = ts.randn(3, 2, dtype=ts.float64, device=device).t().requires_grad_()
+        before = x.tolist(), y.tolist()
+
+        def f(x, y):
+            return (x * y).sin(), x.sum(0)
+
+        checks = {"check_batched_grad": True, "check_grad_dtypes": True}
+        assert gradcheck(f, (x, y), check_forward_ad=True, check_batched_forward_grad=True, **checks)
+        assert gradgradcheck(f, (x, y), gen_non_contig_grad_outputs=True, check_fwd_over_rev=True, **checks)
+        assert (x.tolist(), y.tolist()) == before
+        z = ts.randn(2, dtype=ts.complex128, device=device, requires_grad=True)
+        assert gradcheck(lambda z: z * z.conj(), z) and gradgradcheck(lambda z: (z * z.conj()).real, z)
+
+    @pytest.mark.parametrize("f, check", [(WrongFirst.apply, gradcheck), (WrongSecond.apply, gradgradcheck)])
+    def test_wrong_gradients(self, f, check):
+        x = ts.tensor([0.5, 1.5], dtype=ts.float64, device="cuda", requires_grad=True)
+        with pytest.raises(GradcheckError):
+            check(f, (x,))
+        assert check(f, (x,), raise_exception=False) is False

@@ -179,3 +179,11 @@ def test_a_plan_is_verified_where_its_tensors_are():
     for got, wanted in zip(ts.compile(f, verify=True)(x, y), f(x, y)):
         assert got.device.type == "cuda"
         np.testing.assert_allclose(got.cpu().numpy(), wanted.cpu().numpy(), rtol=1e-5)
+
+
+def test_a_captured_value_that_is_read_is_compared_at_every_call():
+    scale, x = ts.tensor(2.0, device="cuda"), ts.ones(3, device="cuda")
+    f = ts.compile(lambda x: x * scale.item())
+    assert f(x).tolist() == [2.0] * 3
+    scale.fill_(3)
+    assert f(x).tolist() == [3.0] * 3 and f(x).tolist() == [3.0] * 3

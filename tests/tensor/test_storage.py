@@ -36,7 +36,7 @@ def test_memory_of_another_storage_has_another_stamp():
 
 def test_no_stamp_while_numpy_sees_the_memory():
     for door in (lambda x: x.numpy(), np.asarray, lambda x: x[1:].numpy(), lambda x: x.numpy()[::2], lambda x: x.numpy().T):
-        x = ts.ones(3)
+        x = ts.ones(3, device="cpu")
         before = stamp_of(x)
         array = door(x)
         assert stamp_of(x) is None
@@ -48,7 +48,7 @@ def test_no_stamp_while_numpy_sees_the_memory():
 
 
 def test_no_stamp_while_a_check_disturbs_the_memory():
-    x = ts.ones(3)
+    x = ts.ones(3, device="cpu")
     before = stamp_of(x)
     array = as_array(x)[1:]
     assert stamp_of(x) is None
@@ -83,7 +83,7 @@ def test_no_stamp_while_data_shares_the_memory():
 
 def test_no_stamp_after_the_address_was_asked_for():
     for address in (lambda x: x.data_ptr(), lambda x: x.data.data_ptr()):
-        x = ts.ones(3)
+        x = ts.ones(3, device="cpu")
         ctypes.c_float.from_address(address(x)).value = 7.0
         gc.collect()
         assert stamp_of(x) is None

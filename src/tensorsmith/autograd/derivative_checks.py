@@ -67,7 +67,7 @@ def forward_jacobians(func: Callable, arguments: Sequence[Any], position: int) -
     for index, direction in itertools.product(np.ndindex(layout.shape), directions(layout)):
         unit = np.zeros(layout.shape, layout.dtype.numpy)
         unit[index] = direction
-        parts = _pushed(func, arguments, {position: from_array(unit, layout.dtype)})
+        parts = _pushed(func, arguments, {position: from_array(unit, layout.dtype, device=layout.device)})
         rows.append([np.zeros(reals(as_array(p)).shape) if t is None else reals(as_array(t)) for p, t in parts])
     if not rows:
         return [np.zeros((0, reals(as_array(p)).size)) for p, _ in _pushed(func, arguments, {})]
@@ -97,14 +97,14 @@ def _vectors(tensor: Tensor, count: int, seed: int) -> list[Tensor]:
         values = np.asarray(random.standard_normal(layout.shape))
         return values + 1j * random.standard_normal(layout.shape) if layout.dtype.is_complex else values
 
-    return [from_array(drawn(), layout.dtype) for _ in range(count)]
+    return [from_array(drawn(), layout.dtype, device=layout.device) for _ in range(count)]
 
 
 def check_missing_tangents(func: Callable, arguments: Sequence[Any], checked: Sequence[int]) -> None:
     """A missing tangent must act as one of zeros."""
     moving = {position: _vectors(arguments[position], 1, position)[0] for position in checked}
     for position in checked:
-        zero = from_array(np.zeros(arguments[position].layout.shape), arguments[position].layout.dtype)
+        zero = _or_zeros(None, arguments[position])
         with_zero = _pushed(func, arguments, moving | {position: zero})
         without = _pushed(func, arguments, {p: t for p, t in moving.items() if p != position})
         for number, ((_, a), (_, b)) in enumerate(zip(with_zero, without)):
@@ -121,7 +121,8 @@ _BATCHED = "gradcheck failed while testing batched gradient computation{}: a der
 def _compare(function: Callable, vectors: Sequence[Tensor], mode: str, where: str) -> None:
     """`function` of each vector against vmap of it."""
     expected = [function(v) for v in vectors]
-    stacked = from_array(np.stack([as_array(v) for v in vectors]), vectors[0].layout.dtype)
+    layout = vectors[0].layout
+    stacked = from_array(np.stack([as_array(v) for v in vectors]), layout.dtype, device=layout.device)
     try:
         found = transforms.vmap(function)(stacked)
     except RuntimeError as error:
@@ -156,4 +157,6 @@ def check_batched_forward(func: Callable, arguments: Sequence[Any], checked: Seq
 
 
 def _or_zeros(tensor: Tensor | None, like: Tensor) -> Tensor:
-    return from_array(np.zeros(like.layout.shape), like.layout.dtype) if tensor is None else tensor
+    if tensor is not None:
+        return tensor
+    return from_array(np.zeros(like.layout.shape), like.layout.dtype, device=like.layout.device)

@@ -27,11 +27,12 @@ from tensorsmith.autograd.derivative_checks import (
     directions,
     reals,
 )
-from tensorsmith.autograd.memory import as_array, from_array
+from tensorsmith.autograd.memory import Elements, as_array, from_array
 from tensorsmith.autograd.node import gradient_edge
 from tensorsmith.core.dtypes import complex128, float64
+from tensorsmith.core.layout import contiguous_strides, layout_of
 from tensorsmith.core.views import Strided, may_overlap_itself
-from tensorsmith.tensor.tensor import Tensor
+from tensorsmith.tensor.tensor import Tensor, make_tensor
 
 
 def gradcheck(
@@ -108,7 +109,7 @@ def gradgradcheck(
             values = random.standard_normal(output.layout.shape)
             if output.layout.dtype.is_complex:
                 values = values + 1j * random.standard_normal(output.layout.shape)
-            seeds.append(from_array(np.asarray(values), output.layout.dtype, tracked=True))
+            seeds.append(from_array(np.asarray(values), output.layout.dtype, True, output.layout.device))
         if gen_non_contig_grad_outputs:
             seeds = [_with_gaps(seed) for seed in seeds]
     else:
@@ -139,17 +140,15 @@ def _tuple(values: Any) -> tuple:
 
 def _with_gaps(tensor: Tensor) -> Tensor:
     """The same values, every second place of memory along the last axis."""
-    from tensorsmith.core.layout import contiguous_strides
-    from tensorsmith.tensor.tensor import empty_tensor
-
-    shape = tensor.layout.shape
-    if not shape:
+    layout = tensor.layout
+    if not layout.shape:
         return tensor
-    strides = tuple(2 * s for s in contiguous_strides(shape))
-    spread = empty_tensor(tensor.layout.dtype, shape, strides)
-    as_array(spread)[...] = as_array(tensor)
-    spread.layout = spread.layout.with_tracking(True)
-    return spread
+    *outer, last = layout.shape
+    wide = np.zeros((*outer, 2 * last), layout.dtype.numpy)
+    wide[..., ::2] = as_array(tensor)
+    memory = from_array(wide, layout.dtype, device=layout.device)
+    strides = tuple(2 * s for s in contiguous_strides(layout.shape))
+    return make_tensor(layout_of(layout.dtype, layout.shape, strides, True, layout.device), memory.storage, memory.ptr)
 
 
 def _checked_inputs(func: Callable, arguments: tuple) -> list[int]:
@@ -196,11 +195,11 @@ def _checked_inputs(func: Callable, arguments: tuple) -> list[int]:
 
 def _numerical(func: Callable, arguments: tuple, position: int, eps: float) -> list[np.ndarray]:
     """Jacobian of every output for one input by central differences: arrays [elements of input, elements of output]."""
-    array = as_array(arguments[position])
+    array = Elements(arguments[position])
     columns: list[list[np.ndarray]] = []
-    for index in np.ndindex(array.shape):
-        kept = array[index].copy()
-        for step in (eps, eps * 1j) if array.dtype.kind == "c" else (eps,):
+    for index in np.ndindex(array.values.shape):
+        kept = array[index]
+        for step in (eps, eps * 1j) if array.values.dtype.kind == "c" else (eps,):
             try:
                 array[index] = kept + step
                 above = _values(func(*arguments))
@@ -227,7 +226,7 @@ def _analytical(output: Tensor, inputs: list[Tensor]) -> list[np.ndarray]:
     for place, (index, direction) in enumerate(itertools.product(np.ndindex(layout.shape), parts)):
         unit = np.zeros(layout.shape, layout.dtype.numpy)
         unit[index] = direction
-        grads = grad(output, inputs, from_array(unit, layout.dtype), retain_graph=True, allow_unused=True)
+        grads = grad(output, inputs, from_array(unit, layout.dtype, device=layout.device), retain_graph=True, allow_unused=True)
         for jacobian, gradient, tensor in zip(found, grads, inputs):
             if gradient is None:
                 continue
@@ -271,7 +270,7 @@ def _check_constant(numerical: list[list[np.ndarray]]) -> None:
 def _check_dtypes(inputs: list[Tensor], outputs: list[Tensor]) -> None:
     """The gradient of every input must have its dtype."""
     for output in outputs:
-        ones = from_array(np.ones(output.layout.shape), output.layout.dtype)
+        ones = from_array(np.ones(output.layout.shape), output.layout.dtype, device=output.layout.device)
         for tensor, gradient in zip(inputs, grad(output, inputs, ones, retain_graph=True, allow_unused=True)):
             if gradient is not None and gradient.layout.dtype is not tensor.layout.dtype:
                 raise GradcheckError(
@@ -290,7 +289,7 @@ def _check_undefined(func: Callable, arguments: tuple, checked: list[int]) -> No
         for number, output in enumerate(outputs):
             edge = gradient_edge(output)
             assert edge is not None
-            zeros = from_array(np.zeros(output.layout.shape), output.layout.dtype)
+            zeros = from_array(np.zeros(output.layout.shape), output.layout.dtype, device=output.layout.device)
             roots.append((*edge, None if number in missing else zeros))
         for gradient in _towards(roots, inputs):
             if gradient is not None and np.any(as_array(gradient)):

@@ -68,7 +68,7 @@ class Guards:
         self._values: list[Any] = []
         self._entry_names: list[str] = []
         self._asked: list[tuple[Callable[[], Any], Callable[[Any], None] | None, Any, str]] = []
-        self._arrays: list[tuple[np.ndarray, np.ndarray, str]] = []
+        self._arrays: list[tuple[Callable[[], np.ndarray], np.ndarray, str]] = []
         self._streams: list[tuple[Callable[[], Any], Callable[[Any], None], Any, str]] = []
         self.elements = 0  # how many elements of containers are compared
 
@@ -111,9 +111,9 @@ class Guards:
         """Compare what a function gives: the content of a cell, an attribute without a namespace."""
         self._asked.append((get, put, get(), name))
 
-    def array(self, array: np.ndarray, name: str) -> None:
-        """Compare the values of an array."""
-        self._arrays.append((array, array.copy(), name))
+    def array(self, get: Callable[[], np.ndarray], name: str) -> None:
+        """Compare the values of an array that `get` gives."""
+        self._arrays.append((get, get().copy(), name))
 
     def stream(self, get: Callable[[], Any], put: Callable[[Any], None], name: str) -> None:
         """Random numbers that are not ours: `get` gives the state, `put` sets it."""
@@ -157,7 +157,8 @@ class Guards:
         return all([get() is value for get, _, value, _ in self._asked])
 
     def _array_that_changed(self) -> str | None:
-        for array, before, name in self._arrays:
+        for get, before, name in self._arrays:
+            array = get()
             if array.shape != before.shape or array.dtype != before.dtype or array.tobytes() != before.tobytes():
                 return name
         return None
@@ -225,7 +226,8 @@ class Guards:
         for get, put, value, _ in self._asked:
             if put is not None and get() is not value:
                 put(value)
-        for array, before_values, _ in self._arrays:
+        for get, before_values, _ in self._arrays:
+            array = get()
             if array.flags.writeable and array.tobytes() != before_values.tobytes():
                 array[...] = before_values
 

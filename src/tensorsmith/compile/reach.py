@@ -103,7 +103,7 @@ class Reach:
             self._visit_container(name, value)
         elif isinstance(value, np.ndarray):
             if value.nbytes <= MOST_BYTES and not value.dtype.hasobject:
-                self.guards.array(value, name)
+                self.guards.array(lambda: value, name)
         elif isinstance(value, np.random.Generator):
             bits = value.bit_generator
             self.guards.stream(lambda: bits.state, functools.partial(setattr, bits, "state"), name)

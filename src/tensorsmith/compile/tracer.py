@@ -470,7 +470,9 @@ class Tracer:
         """Raise where the value of a traced tensor is asked for; tensors that exist outside the trace may be read."""
         current = self.storages.get(id(tensor.storage))
         if current is None or (current.owner is not None and not current.writes):
-            self.guards.array(as_array(tensor), f"of a {tensor.layout.dtype.name}{list(tensor.layout.shape)} that it reads")
+            here = as_array(tensor) if tensor.layout.device is CPU else None  # a device's values are copied at every call
+            get = (lambda: as_array(tensor)) if here is None else (lambda: here)
+            self.guards.array(get, f"of a {tensor.layout.dtype.name}{list(tensor.layout.shape)} that it reads")
             return
         self.give_up(what)
 
