@@ -1,12 +1,15 @@
 """`ts.cond` and `ts.while_loop`: eagerly, compiled, and their gradients."""
 
+import os
+
 import numpy as np
 import pytest
 
 import tensorsmith as ts
 from tensorsmith.compile.tracer import TraceError
 
-W = ts.tensor([[0.5, -1.0], [2.0, 0.25]], requires_grad=True)
+DEVICE = os.environ["TENSORSMITH_TEST_DEVICE"].removesuffix("-emulated")
+W = ts.tensor([[0.5, -1.0], [2.0, 0.25]], device=DEVICE, requires_grad=True)
 
 
 def decide(x, y):
@@ -30,9 +33,11 @@ def same_value_twice(x, y):
 
 
 INPUTS = [
-    (ts.tensor([[1.0, 2.0], [3.0, 4.0]]), ts.tensor([[0.5, 0.5], [-1.0, 0.5]])),
-    (ts.tensor([[-1.0, 2.0], [-3.0, 0.0]]), ts.tensor([[-2.0, 1.0], [0.5, -3.0]])),
-    (ts.tensor([[9.0, 2.0], [0.0, -4.0]]).t(), ts.tensor([[1.0, 0.5, 0.0], [1.0, 0.5, 0.0]])[:, :2]),
+    (x.to(DEVICE), y.to(DEVICE)) for x, y in [
+        (ts.tensor([[1.0, 2.0], [3.0, 4.0]]), ts.tensor([[0.5, 0.5], [-1.0, 0.5]])),
+        (ts.tensor([[-1.0, 2.0], [-3.0, 0.0]]), ts.tensor([[-2.0, 1.0], [0.5, -3.0]])),
+        (ts.tensor([[9.0, 2.0], [0.0, -4.0]]).t(), ts.tensor([[1.0, 0.5, 0.0], [1.0, 0.5, 0.0]])[:, :2]),
+    ]
 ]
 
 

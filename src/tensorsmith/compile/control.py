@@ -149,10 +149,11 @@ class _Branch:
     def __init__(self, outer: Tracer, name: str, function: Callable[..., Any], operands: tuple) -> None:
         self.tensors, nest = flatten(operands)
         inner = Tracer(outer.graph.empty(), lines=None)
-        inner.guards, inner.reach = outer.guards, outer.reach
+        inner.guards, inner.reach, inner.device = outer.guards, outer.reach, outer.device
         stand_ins: list[Tensor] = []
         for tensor in self.tensors:
             layout = tensor.layout
+            inner.on(layout.device)
             node = inner.graph.input(layout.shape, layout.dtype)
             stand_in = inner.tensor(node, node, Strided(layout.shape, layout.strides), None)
             inner.sources.append(Source(argument=len(stand_ins), layout=layout.with_tracking(False)))
@@ -174,6 +175,7 @@ class _Branch:
                 f"{name}: random numbers, optimisers, schedules and backward() into leaves inside of a branch of a compiled "
                 "function"
             )
+        outer.device = inner.device
         outer.stops = outer.stops or inner.stops
         self.graph, self.sources = inner.graph, inner.sources
         self.captured = [s.tensor for s in inner.sources if s.tensor is not None]

@@ -144,7 +144,7 @@ def explain_steps(graph: Graph, inputs: Sequence[Strided | None]) -> list[Explai
 def _explained(request: Request, nodes: str) -> ExplainedStep:
     step = request.step([(0, 0)] * len(request.words))
     if not isinstance(step, KernelStep):
-        return ExplainedStep(f"{step.name}, by the reference in NumPy", nodes, None, None, None)
+        return ExplainedStep(f"{step.name}, by {step.how}", nodes, None, None, None)
     spec = request.kernel.spec if request.kernel is not None else None
     if request.lowered is not None:
         return _on_device(step, request.lowered, nodes, spec)

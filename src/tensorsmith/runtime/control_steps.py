@@ -1,23 +1,29 @@
 """Decisions and loops of a plan: steps that run plans of their own.
 
 Results of one decision or loop (`ir/control.py`) are one step: `joined` puts them together, and `control_steps` makes it.
+The host decides. On a CUDA device it waits for one element at every decision; everything else, the values that a loop carries
+too, stays on the device and is written by plans, which are graphs of their own where they are long (`cuda_graph.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.core.views import Strided
+from tensorsmith.ir.build import full, map_
 from tensorsmith.ir.control import is_control, same_control
 from tensorsmith.ir.graph import Graph, Node, Primitive, base_of, copy_into, touches_complex
 from tensorsmith.passes.fusion import Fusion
 from tensorsmith.passes.walk import Group, NeedsBuffer
-from tensorsmith.runtime.arena import ALIGN
-from tensorsmith.runtime.requests import PythonStep, Request, array_at
+from tensorsmith.runtime.requests import PythonStep, Request
+from tensorsmith.scalar.table import Fn
+
+if TYPE_CHECKING:
+    from tensorsmith.runtime.target import Target
 
 Run = Callable[[Sequence[int], Sequence[int]], None]  # of addresses of inputs and of outputs
 
@@ -41,7 +47,9 @@ def _same(a: Node, b: Node) -> bool:
     return is_control(a) and same_control(a, b)
 
 
-def prepared(graph: Graph, outputs: Sequence[int], inputs: Sequence[Strided], places: Sequence[Strided]) -> Run:
+def prepared(
+    graph: Graph, outputs: Sequence[int], inputs: Sequence[Strided], places: Sequence[Strided], device: Device = CPU
+) -> Run:
     """Some outputs of a graph as a plan that writes them where it is told."""
     from tensorsmith.runtime.plan import build_plan
 
@@ -54,7 +62,7 @@ def prepared(graph: Graph, outputs: Sequence[int], inputs: Sequence[Strided], pl
             node = part.add(Primitive.CAST, (node,), dtype=node.dtype)  # a value of its own
         made.append(node)
     part.outputs = tuple(made)
-    plan = build_plan(part, list(inputs), dict(enumerate(places)))
+    plan = build_plan(part, list(inputs), dict(enumerate(places)), device=device)
     order = [next(k for k, output in enumerate(plan.outputs) if output.buffer == number) for number in range(len(made))]
 
     def run(given: Sequence[int], written: Sequence[int]) -> None:
@@ -63,8 +71,17 @@ def prepared(graph: Graph, outputs: Sequence[int], inputs: Sequence[Strided], pl
     return run
 
 
-def control_steps(fusion: Fusion, group: Group) -> list[Request]:
+def _copies(nodes: Sequence[Node], inputs: Sequence[Strided], places: Sequence[Strided], device: Device) -> Run:
+    """Values like some nodes, written as they are to other places."""
+    graph = Graph()
+    graph.outputs = tuple([graph.input(x.shape, x.dtype) for x in nodes])
+    return prepared(graph, range(len(nodes)), inputs, places, device)
+
+
+def control_steps(fusion: Fusion, group: Group, device: Device = CPU) -> list[Request]:
     """The step of a decision or a loop."""
+    from tensorsmith.runtime.target import target_of
+
     anchor = group.anchor
     assert anchor is not None
     located = [fusion.locate(operand) for operand in anchor.inputs]
@@ -73,118 +90,146 @@ def control_steps(fusion: Fusion, group: Group) -> list[Request]:
             raise NeedsBuffer(operand)
     inputs = [seen._replace(offset=0) for _, seen in located]
     places = [fusion.place(root) for root in group.roots]
-    wanted = [root.attrs["output"] for root in group.roots]
     words: list[tuple[Node | None, int]] = [(node, seen.offset * node.dtype.itemsize) for node, seen in located]
     words += [(root, place.offset * root.dtype.itemsize) for root, place in zip(group.roots, places)]
-    count = len(located)
-    if anchor.attrs["name"] == "cond":
-        branches = [
-            prepared(anchor.attrs[key], wanted, inputs[1:], [p._replace(offset=0) for p in places]) for key in ("other", "then")
-        ]
-
-        def decide(addresses: Sequence[Any]) -> None:
-            chosen = bool(array_at(addresses[0], inputs[0], anchor.inputs[0].dtype).reshape(()))
-            branches[chosen](addresses[1:count], addresses[count:])
-
-        return [Request(words, lambda sources: PythonStep("cond", sources, decide))]
-    if anchor.attrs["name"] == "while_loop_gradient":
-        return [_loop_gradient(anchor, group, inputs, places, wanted, words)]
-    return [_loop(anchor, group, inputs, places, wanted, words)]
+    makers = {"cond": _decision, "while_loop": _loop, "while_loop_gradient": _loop_gradient}
+    name = anchor.attrs["name"]
+    call, scratch = makers[name](anchor, group, inputs, [p._replace(offset=0) for p in places], device, target_of(device))
+    if scratch:
+        words.append((None, 0))
+    how = f"plans of their own{_WAITS if device is not CPU else ''}"
+    return [Request(words, lambda sources: PythonStep(name, sources, call, how=how), scratch)]
 
 
-def _loop(
-    anchor: Node, group: Group, inputs: list[Strided], places: list[Strided], wanted: list[int],
-    words: list[tuple[Node | None, int]],
-) -> Request:  # fmt: skip
+_WAITS = "; the host waits for what decides, so the whole is not one CUDA graph"
+_Made = tuple[Callable[[Sequence[Any]], None], int]  # what runs a step, and bytes of scratch memory, its last word
+
+
+def _decision(
+    anchor: Node, group: Group, inputs: list[Strided], places: list[Strided], device: Device, target: Target
+) -> _Made:
+    wanted = [root.attrs["output"] for root in group.roots]
+    branches = [prepared(anchor.attrs[key], wanted, inputs[1:], places, device) for key in ("other", "then")]
+    predicate, count = anchor.inputs[0].dtype, len(inputs)
+
+    def decide(addresses: Sequence[Any]) -> None:
+        branches[bool(target.element(addresses[0], predicate))](addresses[1:count], addresses[count:])
+
+    return decide, 0
+
+
+def _loop(anchor: Node, group: Group, inputs: list[Strided], places: list[Strided], device: Device, target: Target) -> _Made:
     carried, count = anchor.attrs["carried"], len(inputs)
-    kinds = [x.dtype for x in anchor.inputs[:carried]]
-    dense = [Strided(x.shape, contiguous_strides(x.shape)) for x in anchor.inputs[:carried]]
-    sizes = [-(-(x.numel * x.dtype.itemsize) // ALIGN) * ALIGN + ALIGN for x in anchor.inputs[:carried]]
-    starts = [int(n) for n in np.cumsum([ALIGN, *sizes, *sizes])]
-    seen = [*dense, *inputs[carried:]]
+    nodes = anchor.inputs[:carried]
+    dense = [_dense(x) for x in nodes]
     condition, body = anchor.attrs["condition"], anchor.attrs["body"]
-    asks = prepared(condition, [0], seen, [Strided(condition.outputs[0].shape, (1,) * condition.outputs[0].ndim)])
-    advances = prepared(body, range(carried), seen, dense)
-    flag_dtype = condition.outputs[0].dtype
+    flag = condition.outputs[0]
+    starts, size = _side_by_side([flag, *nodes, *nodes], target)
+    seen = [*dense, *inputs[carried:]]
+    enters = _copies(nodes, inputs[:carried], dense, device)
+    asks = prepared(condition, [0], seen, [_dense(flag)], device)
+    advances = prepared(body, range(carried), seen, dense, device)
+    wanted = [root.attrs["output"] for root in group.roots]
+    leaves = _copies([nodes[k] for k in wanted], [dense[k] for k in wanted], places, device)
 
     def loop(addresses: Sequence[Any]) -> None:
         block = addresses[-1]
-        now, after = ([block + start for start in starts[k * carried : (k + 1) * carried]] for k in range(2))
-        for i in range(carried):
-            array_at(now[i], dense[i], kinds[i])[...] = array_at(addresses[i], inputs[i], kinds[i])
+        asked, *both = (block + start for start in starts)
+        now, after = both[:carried], both[carried:]
+        enters(addresses[:carried], now)
         captured = list(addresses[carried:count])
         while True:
-            asks([*now, *captured], [block])
-            if not array_at(block, Strided((), ()), flag_dtype):
+            asks([*now, *captured], [asked])
+            if not target.element(asked, flag.dtype):
                 break
             advances([*now, *captured], after)
             now, after = after, now
-        for k, root, place, address in zip(wanted, group.roots, places, addresses[count:]):
-            array_at(address, place._replace(offset=0), root.dtype)[...] = array_at(now[k], dense[k], root.dtype)
+        leaves([now[k] for k in wanted], addresses[count : count + len(wanted)])
 
-    return Request([*words, (None, 0)], lambda sources: PythonStep("while_loop", sources, loop), starts[-1])
+    return loop, size
 
 
 def _loop_gradient(
-    anchor: Node, group: Group, inputs: list[Strided], places: list[Strided], wanted: list[int],
-    words: list[tuple[Node | None, int]],
-) -> Request:  # fmt: skip
+    anchor: Node, group: Group, inputs: list[Strided], places: list[Strided], device: Device, target: Target
+) -> _Made:
     carried, count, pull = anchor.attrs["carried"], len(inputs), anchor.attrs["pull"]
-    kinds = [x.dtype for x in anchor.inputs[:carried]]
-    dense = [_dense(x) for x in anchor.inputs[:carried]]
+    nodes = anchor.inputs[:carried]
+    dense = [_dense(x) for x in nodes]
     captured_places = inputs[carried : count - 1]
     condition, body = anchor.attrs["condition"], anchor.attrs["body"]
-    asks = prepared(
-        condition, [0], [*dense, *captured_places], [Strided(condition.outputs[0].shape, (1,) * condition.outputs[0].ndim)]
-    )
-    advances = prepared(body, range(carried), [*dense, *captured_places], dense)
+    flag = condition.outputs[0]
+    enters = _copies(nodes, inputs[:carried], dense, device)
+    asks = prepared(condition, [0], [*dense, *captured_places], [_dense(flag)], device)
+    advances = prepared(body, range(carried), [*dense, *captured_places], dense, device)
     results = [_dense(x) for x in pull.outputs]
-    given = pull.inputs[count - 1 :]  # the gradients of what is carried
-    back = prepared(pull, range(len(results)), [*dense, *captured_places, *map(_dense, given)], results)
-    flag_dtype = condition.outputs[0].dtype
+    given = len(pull.inputs) - (count - 1)  # gradients of what is carried, the first of the results
+    starts = prepared(_first_gradients(pull, anchor.attrs["of"]), range(len(results)), inputs[-1:], results, device)
+    adding = _adding_up(pull, given)
+    back = prepared(adding, range(len(results)), [*dense, *captured_places, *results], results, device)
+    wanted = [root.attrs["output"] for root in group.roots]
+    leaves = _copies([pull.outputs[k] for k in wanted], [results[k] for k in wanted], places, device)
 
     def go_back(addresses: Sequence[Any]) -> None:
         captured = list(addresses[carried : count - 1])
-        flag = _Block([condition.outputs[0]])
-        rounds = [_Block(anchor.inputs[:carried])]
-        for i, address in enumerate(rounds[0].addresses):
-            array_at(address, dense[i], kinds[i])[...] = array_at(addresses[i], inputs[i], kinds[i])
+        asked = _Block([flag], target)
+        rounds = [_Block(nodes, target)]
+        enters(addresses[:carried], rounds[0].addresses)
         while True:
-            asks([*rounds[-1].addresses, *captured], flag.addresses)
-            if not array_at(flag.addresses[0], Strided((), ()), flag_dtype):
+            asks([*rounds[-1].addresses, *captured], asked.addresses)
+            if not target.element(asked.addresses[0], flag.dtype):
                 break
-            after = _Block(anchor.inputs[:carried])
+            after = _Block(nodes, target)
             advances([*rounds[-1].addresses, *captured], after.addresses)
             rounds.append(after)
         rounds.pop()
-        grads, found, total = _Block(given), _Block(pull.outputs), _Block(pull.outputs)
-        kept = [array_at(address, seen, x.dtype) for address, seen, x in zip(total.addresses, results, pull.outputs)]
-        for array in kept:
-            array[...] = 0
-        first = anchor.attrs["of"]
-        kept[first][...] = array_at(addresses[count - 1], inputs[count - 1], anchor.inputs[-1].dtype)
-        new = [array_at(address, seen, x.dtype) for address, seen, x in zip(found.addresses, results, pull.outputs)]
-        for state in reversed(rounds):
-            for address, array, x in zip(grads.addresses, kept, given):
-                array_at(address, _dense(x), x.dtype)[...] = array
-            back([*state.addresses, *captured, *grads.addresses], found.addresses)
-            for k, (array, value) in enumerate(zip(kept, new)):
-                array[...] = value if k < len(given) else array + value
-        for k, root, place, address in zip(wanted, group.roots, places, addresses[count:]):
-            array_at(address, place._replace(offset=0), root.dtype)[...] = kept[k]
+        now, after = _Block(pull.outputs, target), _Block(pull.outputs, target)
+        starts(addresses[count - 1 : count], now.addresses)
+        while rounds:
+            back([*rounds.pop().addresses, *captured, *now.addresses], after.addresses)
+            now, after = after, now
+        leaves([now.addresses[k] for k in wanted], addresses[count:])
 
-    return Request(words, lambda sources: PythonStep("while_loop_gradient", sources, go_back))
+    return go_back, 0
+
+
+def _first_gradients(pull: Graph, which: int) -> Graph:
+    """What the way back starts with, of the gradient of result number `which`: that, and zeros."""
+    graph = Graph()
+    grad = graph.input(pull.outputs[which].shape, pull.outputs[which].dtype)
+    graph.outputs = tuple(grad if k == which else full(graph, x.shape, 0, x.dtype) for k, x in enumerate(pull.outputs))
+    return graph
+
+
+def _adding_up(pull: Graph, given: int) -> Graph:
+    """The gradients of a round; those of what is captured, after the first `given`, added to what they were."""
+    graph = Graph()
+    inputs = [graph.input(x.shape, x.dtype) for x in (*pull.inputs, *pull.outputs[given:])]
+    mapping = copy_into(graph, pull, inputs[: len(pull.inputs)])
+    found = [mapping[x] for x in pull.outputs]
+    sums = [map_(Fn.ADD, before, x) for before, x in zip(inputs[len(pull.inputs) :], found[given:])]
+    graph.outputs = (*found[:given], *sums)
+    return graph
 
 
 def _dense(node: Node) -> Strided:
     return Strided(node.shape, contiguous_strides(node.shape))
 
 
+def _side_by_side(nodes: Sequence[Node], target: Target) -> tuple[list[int], int]:
+    """Where values like some nodes begin in one block, and its size."""
+    unit = target.align
+    ends = list(accumulate(-(-(x.numel * x.dtype.itemsize) // unit) * unit + unit for x in nodes))
+    return [0, *ends[:-1]], ends[-1]
+
+
 class _Block:
     """Memory for values like some nodes, of which it is not known beforehand how often they are there."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        sizes = [-(-(x.numel * x.dtype.itemsize) // ALIGN) * ALIGN + ALIGN for x in nodes]
-        self._memory = np.empty(sum(sizes) + ALIGN, np.uint8)
-        start = -(-self._memory.ctypes.data // ALIGN) * ALIGN
-        self.addresses = [start + int(n) for n in np.cumsum([0, *sizes])[:-1]]
+    def __init__(self, nodes: Sequence[Node], target: Target) -> None:
+        starts, size = _side_by_side(nodes, target)
+        self._free = target.free_list(size)
+        self._start = target.allocate(size)
+        self.addresses = [self._start + start for start in starts]
+
+    def __del__(self) -> None:
+        self._free.append(self._start)

@@ -7,12 +7,14 @@ that they read and write, so independent branches run at the same time.
 Giving a kernel new words costs several launches. So steps that read a number which changes from run to run, and what comes
 after them, are left out of the graph where they are few, and launched behind it: the updates of an optimiser that counts its
 steps, while the device works on the gradients.
+
+A plan with steps that the host computes or decides (`control_steps.py`) is a graph for every long row of launches between them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tensorsmith.runtime.requests import KernelStep
@@ -61,11 +63,29 @@ def _meet(a: Sequence[Range], b: Sequence[Range]) -> bool:
     return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x in a for y in b)
 
 
-class Replays:
-    """The graphs of a plan, one for every stream it runs on."""
+def give_graphs(plan: Plan, accesses: Callable[[], Sequence[Access]]) -> None:
+    """Let a plan run as one graph; where the host computes or decides in between, as one for each long row of launches."""
+    rows: list[list[int]] = []  # first step and end
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, KernelStep):
+            if rows and rows[-1][1] == number:
+                rows[-1][1] += 1
+            else:
+                rows.append([number, number + 1])
+    long = [row for row in rows if row[1] - row[0] >= FEWEST_STEPS]
+    if long == [[0, len(plan.steps)]]:
+        plan.replays = Replays(plan, accesses())
+    elif long:
+        found = accesses()
+        plan.replays_of_parts = {first: Replays(plan, found[first:end], first) for first, end in long}
 
-    def __init__(self, plan: Plan, accesses: Sequence[Access]) -> None:
+
+class Replays:
+    """The graphs of a plan, or of some steps in a row, one for every stream it runs on."""
+
+    def __init__(self, plan: Plan, accesses: Sequence[Access], first: int = 0) -> None:
         self.plan = plan
+        self.first = first
         self.order = order_of(accesses)
         self.index = plan.device.index or 0
         self.graphs: dict[int, _Replay] = {}
@@ -84,7 +104,7 @@ class Replays:
                 if stream not in self.seen:
                     self.seen.add(stream)
                     return False
-                replay = self.graphs[stream] = _Replay(self.plan, self.order, self.index, words, self.tail or [])
+                replay = self.graphs[stream] = _Replay(self, words, self.tail or [])
             else:
                 if self.tail is None:
                     first = replay.readers_of_numbers_that_changed(words)
@@ -92,7 +112,7 @@ class Replays:
                         self.tail = tail_of(self.order, first)
                         if self.tail:
                             self.graphs.clear()
-                            replay = self.graphs[stream] = _Replay(self.plan, self.order, self.index, words, self.tail)
+                            replay = self.graphs[stream] = _Replay(self, words, self.tail)
                 replay.follow(words)
             devices.use(self.index)
             replay.graph.launch(stream)
@@ -104,12 +124,11 @@ class Replays:
 class _Replay:
     """One graph, the words it has, and the steps that are launched behind it."""
 
-    def __init__(
-        self, plan: Plan, order: Sequence[Sequence[int]], index: int, words: Sequence[int | float], tail: Sequence[int]
-    ) -> None:
-        self.plan = plan
-        steps = [step for step in plan.steps if isinstance(step, KernelStep)]
-        assert len(steps) == len(plan.steps)
+    def __init__(self, replays: Replays, words: Sequence[int | float], tail: Sequence[int]) -> None:
+        self.plan = plan = replays.plan
+        self.first, order = replays.first, replays.order
+        steps = [step for step in plan.steps[self.first : self.first + len(order)] if isinstance(step, KernelStep)]
+        assert len(steps) == len(order)
         behind = set(tail)
         inside = [number for number in range(len(steps)) if number not in behind]
         place = {number: k for k, number in enumerate(inside)}
@@ -120,12 +139,12 @@ class _Replay:
                 readers = self.readers.setdefault(word, [])
                 if not readers or readers[-1] != number:
                     readers.append(number)
-        first = len(plan.tensor_inputs) + len(plan.new_bytes)
-        self.numbers = range(first, first + len(plan.params) + len(plan.complex_params))
+        before = len(plan.tensor_inputs) + len(plan.new_bytes)
+        self.numbers = range(before, before + len(plan.params) + len(plan.complex_params))
         self.words = tuple(words)
         given = [[words[w] + o if o else words[w] for w, o in sources] for sources in self.sources]
         after = [[place[k] for k in order[number]] for number in inside]
-        self.graph = KernelGraph(index, [steps[number].recipe for number in inside], given, after)
+        self.graph = KernelGraph(replays.index, [steps[number].recipe for number in inside], given, after)
         self.behind = list(tail)
         self.tail: NativePlan | None = None
         if tail:
@@ -156,4 +175,4 @@ class _Replay:
         code = launching.launch_many(self.tail.address, *words)
         if code is not None:
             step, code = decode_error(code)
-            self.plan.fail(self.behind[step], code, words)
+            self.plan.fail(self.first + self.behind[step], code, words)

@@ -11,7 +11,10 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tensorsmith.core.device import Device
+from tensorsmith.core.dtypes import DType
 from tensorsmith.ir.control import is_control
 from tensorsmith.ir.graph import Graph, Primitive, touches_complex
 from tensorsmith.kernels.assemble import Kernel, assemble
@@ -21,14 +24,15 @@ from tensorsmith.passes.half_attention import halve_attention
 from tensorsmith.passes.images_last import images_last
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.complex_steps import numpy_step
+from tensorsmith.runtime.control_steps import control_steps
 from tensorsmith.runtime.cuda_attention_steps import attention_steps
 from tensorsmith.runtime.cuda_convolution_steps import conv_steps
-from tensorsmith.runtime.cuda_graph import FEWEST_STEPS, Replays
+from tensorsmith.runtime.cuda_graph import give_graphs
 from tensorsmith.runtime.cuda_index_steps import INDEX_ROUTINES, INDEX_STEPS
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
 from tensorsmith.runtime.cuda_recurrent_steps import recurrent_steps
 from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
-from tensorsmith.runtime.requests import KernelStep, Request
+from tensorsmith.runtime.requests import Request
 from tensorsmith.runtime.steps import numpy_library
 from tensorsmith.runtime.target import Target
 from tensorsmith.scalar.table import Fn
@@ -99,7 +103,7 @@ class CudaTarget(Target):
             if anchor is None:
                 return [self._fused(assemble(fusion, group))]
             if is_control(anchor) and not touches_complex(anchor):
-                raise NotImplementedError("ts.cond and ts.while_loop on tensors of a CUDA device")
+                return control_steps(fusion, group, self.device)
             if fusion.is_numpy_step(anchor):
                 return [on_host(fusion, numpy_step(fusion, group), group.roots)]
             steps = STEPS.get(anchor.op)
@@ -121,14 +125,18 @@ class CudaTarget(Target):
             modules.compile_many({each.source: each.name for each in launches}.items(), self.properties.architecture)
 
     def finish(self, plan: Plan, accesses: Callable[[], Sequence[Any]]) -> None:
-        if len(plan.steps) >= FEWEST_STEPS and all(isinstance(step, KernelStep) for step in plan.steps):
-            plan.replays = Replays(plan, accesses())
+        give_graphs(plan, accesses)
 
     def allocate(self, nbytes: int) -> int:
         return memory.allocate(nbytes, self.index)
 
     def free_list(self, nbytes: int) -> list[int]:
         return memory.free_list(nbytes, self.index)
+
+    def element(self, address: int, dtype: DType) -> Any:
+        found = np.empty((), dtype.numpy)
+        copies.copy_to_host(found.ctypes.data, address, found.nbytes, self.index)
+        return found[()]
 
     def wait(self) -> None:
         copies.synchronize(self.index)

@@ -103,6 +103,7 @@ class Plan:
     complex_params: frozenset[int] = frozenset()  # arguments that are complex run-time scalars, of two words each
     device: Device = CPU  # where inputs, results and temporaries are
     replays: Any = None  # of a plan on a CUDA device, where it may run as a graph
+    replays_of_parts: dict[int, Any] = field(default_factory=dict)  # the same of steps in a row, by the first of them
 
     @property
     def target(self) -> Target:
@@ -160,7 +161,7 @@ class Plan:
         for first, part in zip(self.native_first, self.native):
             if isinstance(part, PythonStep):
                 part.run(words)
-            else:
+            elif first not in self.replays_of_parts or not self.replays_of_parts[first].run(words):
                 code = launching.launch_many(part.address, *words)
                 if code is not None:
                     step, code = decode_error(code)

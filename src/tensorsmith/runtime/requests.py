@@ -42,19 +42,20 @@ class KernelStep:
 
 @dataclass
 class PythonStep:
-    """A library call on arrays over the buffers."""
+    """A library call on arrays over the buffers, or what runs plans of its own. how: what computes it."""
 
     name: str
     sources: list[tuple[int, int]]
     call: Callable[[Sequence[Any]], None]
     bytes_moved: int = 0
     flops: int = 0
+    how: str = "the reference in NumPy"
 
     def run(self, words: Sequence[int | float]) -> None:
         self.call([words[w] + o for w, o in self.sources])
 
     def describe(self) -> str:
-        return f"{self.name}: library call"
+        return f"{self.name}: by {self.how}"
 
 
 Step = KernelStep | PythonStep

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorsmith.core.device import CPU, Device
+from tensorsmith.core.dtypes import DType
+from tensorsmith.core.views import Strided
 from tensorsmith.ir.control import is_control
 from tensorsmith.ir.graph import Graph, touches_complex
 from tensorsmith.kernels.assemble import Kernel
@@ -25,7 +27,7 @@ from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.arena import ALIGN
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.control_steps import control_steps
-from tensorsmith.runtime.requests import Request, fused_step, kernel_request
+from tensorsmith.runtime.requests import Request, array_at, fused_step, kernel_request
 from tensorsmith.runtime.steps import ANCHOR_STEPS
 from tensorsmith.scalar.table import Fn
 from tensorsmith.targets.cpu.memory import allocate, free_list
@@ -98,6 +100,10 @@ class Target:
     def free_list(self, nbytes: int) -> list[int]:
         """The list that takes such an address back."""
         return free_list(nbytes)
+
+    def element(self, address: int, dtype: DType) -> Any:
+        """The first element at an address, once everything launched so far that writes it is done."""
+        return array_at(address, Strided((), ()), dtype)[()]
 
     def wait(self) -> None:
         """Return when everything launched so far is done."""
