@@ -10,6 +10,7 @@ from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
+from tensorsmith.ops.device_copies import need_one_device
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.reductions import all_
 from tensorsmith.ops.registry import method, need_tensor, public
@@ -73,6 +74,7 @@ def equal(input: Tensor, other: Tensor) -> bool:  # noqa: A002
     """Whether two tensors have the same shape and elements."""
     need_tensor("equal", input)
     need_tensor("equal", other, "other", 2)
+    need_one_device("equal", input, other)
     if input.layout.shape != other.layout.shape:
         return False
     return bool(all_(input == other))

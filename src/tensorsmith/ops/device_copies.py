@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tensorsmith.autograd.function import Function
 from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.views import Strided, covers_once
+from tensorsmith.eager.devices import device_of
 from tensorsmith.eager.operator import Operator
 from tensorsmith.ir.graph import Primitive
 from tensorsmith.tensor.modes import modes
@@ -85,14 +86,24 @@ def copy_bytes(address: int, device: Device, x: Tensor, nbytes: int, non_blockin
         copies.copy_on_device(address, device.index, x.ptr, source.index, nbytes)
 
 
+def need_one_device(name: str, *tensors: Tensor) -> None:
+    """RuntimeError where tensors are on several devices; those without axes may be on the CPU."""
+    if len(tensors) > 1:
+        device_of(name, [x.layout for x in tensors if x.layout.shape or x.layout.device is not CPU], {})
+
+
 def beside_input(function: F) -> F:
-    """A function whose results NumPy computes: they go to the device of its first tensor."""
+    """A function whose results NumPy computes: they go to the device of its first tensor, where the others have to be too.
+
+    A tensor without axes may be on the CPU, as everywhere.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+        need_one_device(function.__name__, *given)
         found = function(*args, **kwargs)
-        first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-        return found if first is None or first.layout.device is CPU else moved(found, first.layout.device)
+        return found if not given or given[0].layout.device is CPU else moved(found, given[0].layout.device)
 
     return wrapped  # type: ignore[return-value]
 

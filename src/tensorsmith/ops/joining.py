@@ -13,6 +13,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node
 from tensorsmith.ops.creation import copy_array
+from tensorsmith.ops.device_copies import need_one_device
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.padding import pad
 from tensorsmith.ops.raw_keys import as_int, as_ints
@@ -235,6 +236,7 @@ def repeat_interleave(
             raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
         if repeats.dtype.kind not in "i" or repeats.dtype.itemsize < 4:
             raise RuntimeError("repeats has to be Long or Int tensor")
+        need_one_device("repeat_interleave", input, repeats)
         if repeats.layout.numel == 1:
             repeats = int(host(repeats, "repeat_interleave").reshape(()))
         else:

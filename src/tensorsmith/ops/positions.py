@@ -13,7 +13,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import copy_array
-from tensorsmith.ops.device_copies import beside_input
+from tensorsmith.ops.device_copies import beside_input, need_one_device
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.indexing import pick
 from tensorsmith.ops.raw_keys import as_bool
@@ -49,6 +49,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002
     need_tensor("masked_select", input)
     if need_tensor("masked_select", mask, "mask", 2).dtype is not bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype.name}")
+    need_one_device("masked_select", input, mask)
     x, where = broadcast_tensors(input, mask)
     if not x.ndim:
         x, where = x.reshape((1,)), where.reshape((1,))

@@ -15,7 +15,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.gradients import zeros
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import refuse_complex
-from tensorsmith.ops.creation import array_of, copy_array, empty
+from tensorsmith.ops.creation import array_of, copy_array
 from tensorsmith.ops.device_copies import beside_input
 from tensorsmith.ops.extremes import shared
 from tensorsmith.ops.index_steps import from_host, host
@@ -305,11 +305,8 @@ def unique_consecutive(
         picked = np.take(values, starts, axis)
     results = [copy_array(np.ascontiguousarray(picked))]
     if return_inverse:
-        inverse = empty(values.shape if axis is None else (extent,), dtype=int64)
-        numbers = array_of(inverse).reshape(-1)
-        np.cumsum(new, out=numbers)
-        numbers -= 1
-        results.append(inverse)
+        numbers = np.cumsum(new, dtype=np.int64) - 1
+        results.append(copy_array(numbers.reshape(values.shape if axis is None else (extent,))))
     if return_counts:
         results.append(copy_array(np.diff(starts, append=extent).astype(np.int64, copy=False)))
     return results[0] if len(results) == 1 else tuple(results)

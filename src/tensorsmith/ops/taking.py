@@ -14,6 +14,7 @@ from tensorsmith.eager.operator import Operator
 from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.creation import array_of, copy_array
+from tensorsmith.ops.device_copies import need_one_device
 from tensorsmith.ops.gathering import gather, index_dtype
 from tensorsmith.ops.index_steps import host
 from tensorsmith.ops.indexing import out_of_range, put as put_at, wrapped
@@ -139,6 +140,7 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if source.dtype is not self.dtype:
         raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got {self.dtype.name} and "
                            f"{source.dtype.name}")  # fmt: skip
+    need_one_device("masked_scatter_", self, mask, source)
     where = np.broadcast_to(host(mask, "masked_scatter_"), self.layout.shape)
     count = int(where.sum())
     if count > source.layout.numel:
