@@ -332,14 +332,21 @@ EMULATED_MINMAX(long long, long long, long long)
 EMULATED_MINMAX(unsigned long long, unsigned long long, unsigned long long)
 EMULATED_MINMAX(long long, unsigned long long, unsigned long long)
 EMULATED_MINMAX(unsigned long long, long long, unsigned long long)
-inline float min(float a, float b) { return __builtin_fminf(a, b); }
-inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
-inline double min(double a, double b) { return __builtin_fmin(a, b); }
-inline double max(double a, double b) { return __builtin_fmax(a, b); }
-inline double min(float a, double b) { return __builtin_fmin(a, b); }
-inline double max(float a, double b) { return __builtin_fmax(a, b); }
-inline double min(double a, float b) { return __builtin_fmin(a, b); }
-inline double max(double a, float b) { return __builtin_fmax(a, b); }
+// Of zeros the positive one is the larger, as the device's instructions have it; g++ leaves that open.
+inline double fmin(double x, double y) { return x == y ? __builtin_signbit(x) ? x : y : __builtin_fmin(x, y); }
+inline double fmax(double x, double y) { return x == y ? __builtin_signbit(x) ? y : x : __builtin_fmax(x, y); }
+inline float fminf(float x, float y) { return x == y ? __builtin_signbit(x) ? x : y : __builtin_fminf(x, y); }
+inline float fmaxf(float x, float y) { return x == y ? __builtin_signbit(x) ? y : x : __builtin_fmaxf(x, y); }
+inline float fmin(float x, float y) { return fminf(x, y); }
+inline float fmax(float x, float y) { return fmaxf(x, y); }
+inline float min(float a, float b) { return fminf(a, b); }
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline double min(double a, double b) { return fmin(a, b); }
+inline double max(double a, double b) { return fmax(a, b); }
+inline double min(float a, double b) { return fmin(a, b); }
+inline double max(float a, double b) { return fmax(a, b); }
+inline double min(double a, float b) { return fmin(a, b); }
+inline double max(double a, float b) { return fmax(a, b); }
 inline int abs(int x) { return x < 0 ? (int)(0u - (unsigned int)x) : x; }
 inline long long abs(long long x) { return x < 0 ? (long long)(0ull - (unsigned long long)x) : x; }
 inline long long llabs(long long x) { return abs(x); }
@@ -363,7 +370,7 @@ inline double abs(double x) { return __builtin_fabs(x); }
     inline float NAME##f(float x, float y) { return __builtin_##NAME##f(x, y); }                                          \
     inline float NAME(float x, float y) { return __builtin_##NAME##f(x, y); }                                             \
     inline double NAME(double x, double y) { return __builtin_##NAME(x, y); }
-EMULATED_BINARY(pow) EMULATED_BINARY(fmod) EMULATED_BINARY(atan2) EMULATED_BINARY(fmin) EMULATED_BINARY(fmax)
+EMULATED_BINARY(pow) EMULATED_BINARY(fmod) EMULATED_BINARY(atan2)
 EMULATED_BINARY(copysign) EMULATED_BINARY(hypot) EMULATED_BINARY(nextafter) EMULATED_BINARY(fdim) EMULATED_BINARY(remainder)
 inline float fmaf(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
