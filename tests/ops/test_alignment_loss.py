@@ -122,3 +122,18 @@ def test_the_layer():
     args = ts.tensor([[1, 1, 2]] * 3), (7, 7, 2), (3, 3, 3)
     expected = F.ctc_loss(x, *args, blank=3, reduction="sum", zero_infinity=True)
     assert layer(x, *args).item() == expected.item() != float("inf")
+
+
+def test_labels_and_lengths_may_be_on_the_cpu():
+    import emulator
+
+    emulator.activate()
+    x = ts.randn(5, 2, 4, device="cpu").log_softmax(2)
+    targets, lengths, labels = ts.tensor([[1, 2], [3, 1]], device="cpu"), ts.tensor([5, 4], device="cpu"), [2, 1]
+    wanted = F.ctc_loss(x, targets, lengths, labels).item()
+    compiled = ts.compile(lambda x, targets: F.ctc_loss(x, targets, [5, 4], labels))
+    for found in (
+        F.ctc_loss(x.cuda(), targets, lengths, labels), F.ctc_loss(x.cuda(), targets.cuda(), lengths.cuda(), labels),
+        compiled(x.cuda(), targets.cuda()),
+    ):  # fmt: skip
+        assert found.device.type == "cuda" and found.item() == pytest.approx(wanted, rel=1e-5)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensorsmith.core.device import Device
 from tensorsmith.core.dtypes import int64, type_name
 from tensorsmith.eager.dispatch import call
 from tensorsmith.eager.operator import Operator
@@ -17,6 +18,7 @@ from tensorsmith.ir import build
 from tensorsmith.ir.graph import Node, Primitive
 from tensorsmith.ops.checks import need_tensors
 from tensorsmith.ops.creation import tensor
+from tensorsmith.ops.device_copies import to_device
 from tensorsmith.ops.loss_reduction import finish, reduction_mode
 from tensorsmith.ops.registry import public
 from tensorsmith.scalar import functions as f
@@ -37,8 +39,8 @@ def _ctc(x: Node, targets: Node, frames: Node, lengths: Node, mode: str, blank: 
 _ctc_operator = Operator("ctc_loss", _ctc)
 
 
-def _lengths(given: Tensor | Sequence[int], name: str, batch: int) -> Tensor:
-    found = given if isinstance(given, Tensor) else tensor(list(given), dtype=int64)
+def _lengths(given: Tensor | Sequence[int], name: str, batch: int, device: Device) -> Tensor:
+    found = given if isinstance(given, Tensor) else tensor(list(given), dtype=int64, device=device)
     if found.dtype.kind not in "iu":
         raise RuntimeError(f"{name} must be integral")
     if not found.ndim:
@@ -58,6 +60,7 @@ def ctc_loss(
     log_probs:      (T, N, C), or (T, C) for one example: logarithms of probabilities, as from `log_softmax`
     targets:        labels (N, S), or one after the other (sum of target_lengths); never `blank`
     input_lengths:  frames of every example that count (N); target_lengths: labels of every example (N)
+                    targets and lengths may be on the CPU, wherever log_probs is
     reduction:      "mean" divides every loss by the number of its labels first
     zero_infinity:  0, with gradient 0, where the frames are too few for the labels, instead of infinity and NaN
 
@@ -90,6 +93,10 @@ def ctc_loss(
             f"ctc_loss: targets must have shape (N, S) with N = {batch}, or (sum of target_lengths), got "
             f"{list(targets.layout.shape)}"
         )
-    operands = (x, targets, _lengths(input_lengths, "input_lengths", batch), _lengths(target_lengths, "target_lengths", batch))
+    device = x.layout.device
+    lengths = [
+        _lengths(input_lengths, "input_lengths", batch, device), _lengths(target_lengths, "target_lengths", batch, device)
+    ]  # fmt: skip
+    operands = (x, *(to_device(each, device) for each in (targets, *lengths)))  # they are usually on the CPU
     found = call(_ctc_operator, operands, {"mode": mode, "blank": blank, "zero_infinity": bool(zero_infinity)})
     return found.squeeze(0) if log_probs.ndim == 2 and mode == "none" else found
