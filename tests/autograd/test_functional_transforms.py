@@ -1,7 +1,10 @@
 """Functional transforms against PyTorch."""
 
+import numpy as np
 import pytest
 from torch_twin import outcome, twin
+
+import tensorsmith as ts
 
 
 def inputs(t):
@@ -145,3 +148,26 @@ def test_refused_as_pytorch_does(name):
         log(type(error).__name__, str(error).removeprefix("torch.autograd.functional.")[:30].replace("torch", ""))
 
     twin(program)
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_on_a_device(vectorize):
+    import emulator
+
+    emulator.activate()
+    functional = ts.autograd.functional
+
+    def f(x, y):
+        return (x * y).sin(), x.sum() * 2, y.detach()
+
+    def found(device):
+        x, y = (ts.tensor(values, dtype=ts.float64, device=device) for values in ([0.5, -1.0], [2.0, 0.25]))
+        first = functional.jacobian(lambda x, y: f(x, y)[:2], (x, y), vectorize=vectorize)
+        second = functional.hessian(lambda x, y: f(x, y)[0].sum(), (x, y), vectorize=vectorize)
+        product = functional.jvp(lambda x, y: f(x, y)[0], (x, y), (y, x))
+        results = [*(t for row in (*first, *second) for t in row), *product]
+        assert all(t.device.type == device for t in results)
+        return [t.tolist() for t in results]
+
+    for a, b in zip(found("cuda"), found("cpu")):
+        np.testing.assert_allclose(a, b, rtol=1e-12)

@@ -1,5 +1,8 @@
 """A state that is loaded lies where its optimiser needs it: counts on the host, the rest beside the parameters."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -65,3 +68,17 @@ def test_counters_that_somebody_moved_to_the_device_are_counted_on_the_host(name
     assert params[1].tolist() == params[0].tolist()
     counter = optimizers[1].state[params[1]]["step"]
     assert counter.device.type == "cpu" and counter.item() == 3.0
+
+
+def test_a_pickled_optimiser_goes_on_where_it_was():
+    param = ts.nn.Parameter(ts.ones(2, device="cuda:1"))
+    optimizer = ts.optim.Adam([param], lr=0.1)
+    (param * param).sum().backward()
+    optimizer.step()
+    for other in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        (found,) = other.param_groups[0]["params"]
+        assert str(found.device) == str(other.state[found]["exp_avg"].device) == "cuda:1"
+        assert other.state[found]["step"].device.type == "cpu" and found.tolist() == param.tolist()
+        (found * found).sum().backward()
+        other.step()
+        assert other.state[found]["step"].item() == 2.0

@@ -17,7 +17,7 @@ from tensorsmith.autograd.backward import grad
 from tensorsmith.autograd.memory import from_array
 from tensorsmith.autograd.strictness import as_tuple, check_scalar, check_tracked, check_vectors, filled
 from tensorsmith.autograd.transforms import transforms
-from tensorsmith.core.dtypes import DType
+from tensorsmith.core.layout import Layout
 from tensorsmith.tensor.modes import enable_grad, modes, set_grad_enabled
 from tensorsmith.tensor.tensor import Tensor
 
@@ -122,7 +122,7 @@ def jvp(
 
 
 def _zeros(like: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return tuple([from_array(np.zeros(t.layout.shape), t.layout.dtype, tracked=True) for t in like])
+    return tuple([from_array(np.zeros(t.layout.shape), t.layout.dtype, True, t.layout.device) for t in like])
 
 
 def _first_derivative(
@@ -216,7 +216,8 @@ def _rows(outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: boo
         for index in np.ndindex(shape):
             unit = np.zeros(shape)
             unit[index] = 1
-            gradients = _grad([output], inputs, [from_array(unit, output.layout.dtype)], create_graph, True)
+            seed = from_array(unit, output.layout.dtype, device=output.layout.device)
+            gradients = _grad([output], inputs, [seed], create_graph, True)
             for place, (parts, part, tensor) in enumerate(zip(found, gradients, inputs)):
                 if part is None:
                     if strict:
@@ -234,13 +235,13 @@ def _rows(outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: boo
         blocks = []
         for parts, tensor in zip(found, inputs):
             whole = (*shape, *tensor.layout.shape)
-            blocks.append(arithmetic.stack(parts, whole) if parts else _empty(whole, tensor.layout.dtype))
+            blocks.append(arithmetic.stack(parts, whole) if parts else _empty(whole, tensor.layout))
         rows.append(blocks)
     return rows
 
 
-def _empty(shape: tuple[int, ...], dtype: DType) -> Tensor:
-    return from_array(np.zeros(shape), dtype)
+def _empty(shape: tuple[int, ...], like: Layout) -> Tensor:
+    return from_array(np.zeros(shape), like.dtype, device=like.device)
 
 
 def _units(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -250,7 +251,8 @@ def _units(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         size = tensor.layout.numel
         rows = np.zeros((total, size))
         rows[start : start + size] = np.eye(size)
-        found.append(from_array(rows.reshape(total, *tensor.layout.shape), tensor.layout.dtype))
+        layout = tensor.layout
+        found.append(from_array(rows.reshape(total, *layout.shape), layout.dtype, device=layout.device))
         start += size
     return tuple(found)
 
@@ -270,7 +272,7 @@ def _batched_rows(outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_gr
     if not total:
         missing = [True] * len(inputs)
     stacked: list[Any] = [
-        _empty((total, *t.layout.shape), t.layout.dtype) if gone else next(present) for gone, t in zip(missing, inputs)
+        _empty((total, *t.layout.shape), t.layout) if gone else next(present) for gone, t in zip(missing, inputs)
     ]
     rows, start = [], 0
     for output in outputs:

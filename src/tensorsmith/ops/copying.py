@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.dtypes import BY_NAME
 from tensorsmith.core.layout import Layout
 from tensorsmith.ops.conversion import clone, detach
@@ -67,10 +68,12 @@ def _leaf(cls: type[Tensor], layout: Layout, storage: Storage, ptr: int) -> Tens
     return tensor
 
 
-def rebuild(cls: type[Tensor], dtype: str, shape: tuple[int, ...], data: bytes, tracked: bool, extra: dict) -> Tensor:
-    """The tensor that `__reduce_ex__` took apart."""
+def rebuild(
+    cls: type[Tensor], dtype: str, shape: tuple[int, ...], data: bytes, tracked: bool, extra: dict, where: Device = CPU
+) -> Tensor:
+    """The tensor that `__reduce_ex__` took apart, on the device it was on."""
     found = BY_NAME[dtype]
-    tensor = empty_tensor(found, shape)
+    tensor = empty_tensor(found, shape, None, where)
     if data:
         write_values(tensor, np.frombuffer(data, found.numpy).reshape(shape))
     tensor = _leaf(cls, tensor.layout.with_tracking(tracked), tensor.storage, tensor.ptr)
@@ -79,7 +82,7 @@ def rebuild(cls: type[Tensor], dtype: str, shape: tuple[int, ...], data: bytes, 
 
 
 def _reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
-    """For pickle: class, dtype, shape, elements in row-major order, whether it is tracked; not the gradient.
+    """For pickle: class, dtype, shape, elements in row-major order, tracked or not, device; not the gradient.
 
     Raises RuntimeError for a tensor that an operator made.
     """
@@ -87,7 +90,8 @@ def _reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
         raise RuntimeError("a tensor that is part of a graph cannot be pickled; detach() it first")
     data = np.ascontiguousarray(array_of(self)).tobytes()
     layout = self.layout
-    return rebuild, (type(self), layout.dtype.name, layout.shape, data, layout.tracked, dict(self.__dict__))
+    where = () if layout.device is CPU else (layout.device,)
+    return rebuild, (type(self), layout.dtype.name, layout.shape, data, layout.tracked, dict(self.__dict__), *where)
 
 
 Tensor.__reduce_ex__ = _reduce  # type: ignore[method-assign,method-assign]
