@@ -183,3 +183,12 @@ def test_torch_is_the_second_oracle():
     """The comparison itself: it fails where values differ."""
     with pytest.raises(AssertionError):
         both(lambda lib: pushed(lib, lambda x: x * (2 if lib is torch else 3), (3,)))
+
+
+def test_a_mask_picks_of_a_dual_on_a_device():
+    import emulator
+
+    emulator.activate()
+    x = ts.tensor([1.0, -2.0, 3.0], device="cuda")
+    value, tangent = ts.func.jvp(lambda x: x[x > 0] * 2, (x,), (ts.ones_like(x),))
+    assert value.tolist() == [2.0, 6.0] and tangent.tolist() == [2.0, 2.0] and tangent.device.type == "cuda"

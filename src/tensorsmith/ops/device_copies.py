@@ -33,6 +33,8 @@ def to_device(x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
     """
     if x.layout.device is device:
         return x
+    if modes.tracer is not None and not x.layout.tracked and x.layout.level is None and _only_transformed():
+        return transferred(x, device, non_blocking)  # a constant to the transforms: the places where a mask holds
     if modes.tracer is not None or x.layout.level is not None:
         raise NotImplementedError(
             f"a copy from {x.layout.device} to {device} inside a compiled or transformed function: its plan runs on one "
@@ -41,6 +43,11 @@ def to_device(x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
     if x.layout.tracked and modes.grad:
         return _ToCopy.apply(x, device, non_blocking)
     return transferred(x, device, non_blocking)
+
+
+def _only_transformed() -> bool:
+    """Whether what sees the calls of this thread is the levels of transforms, within no compiled function."""
+    return getattr(modes.tracer, "before", modes.tracer) is None
 
 
 class _ToCopy(Function):
