@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, format_node
+from tensorsmith.kernels.joint import JointSpec
 from tensorsmith.kernels.spec import KernelSpec
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
@@ -31,7 +32,7 @@ class ExplainedStep:
 
     title: str
     nodes: str
-    spec: KernelSpec | None
+    spec: KernelSpec | JointSpec | None
     loops: str | None
     llvm: str | None
     launches: tuple[Launch, ...] = ()  # of a step on a CUDA device
@@ -104,9 +105,10 @@ def explained_plan(
     plan, target = build_plan(graph, inputs, left_out=left_out, device=device), target_of(device)
     settled = plan.graph
     placed = {node: seen for node, seen in zip(settled.inputs, plan.places) if seen is not None}
-    fusion = fuse(settled, placed, {}, target.library, "fusion" not in left_out, target.halves, target.places)
+    fusion = fuse(settled, placed, {}, target.library, "fusion" not in left_out, target.halves, target.places,
+                  target.repeats)  # fmt: skip
     found = ExplainedPlan(plan, fusion)
-    for group in fusion.groups:
+    for group in target.groups(fusion):
         if all(node.numel == 0 for node in group.roots):
             continue
         anchor = group.anchor
@@ -160,7 +162,7 @@ def _explained(request: Request, nodes: str) -> ExplainedStep:
     return ExplainedStep(f"{step.name} ({', '.join(facts)})", nodes, spec, loops, llvm)
 
 
-def _on_device(step: KernelStep, lowered: Lowered, nodes: str, spec: KernelSpec | None) -> ExplainedStep:
+def _on_device(step: KernelStep, lowered: Lowered, nodes: str, spec: KernelSpec | JointSpec | None) -> ExplainedStep:
     """A step of a CUDA device: its launches."""
     shapes = [f"{each.name} {_times(each.grid)} x {_times(each.block)} threads" for each in lowered.launches]
     facts = [*dict.fromkeys(shapes), f"{step.bytes_moved:,} bytes", f"{step.flops:,} operations"]

@@ -22,7 +22,7 @@ from tensorsmith.runtime.requests import PythonStep, Request, array_at
 Run = Callable[[Sequence[int], Sequence[int]], None]  # of addresses of inputs and of outputs
 
 
-def joined(groups: list[Group]) -> list[Group]:
+def joined(groups: Sequence[Group]) -> list[Group]:
     """The steps with the results of each decision and loop in one group, where the first of them stood."""
     found: list[Group] = []
     for group in groups:

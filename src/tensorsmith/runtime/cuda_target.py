@@ -19,11 +19,13 @@ from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion, Repeats
 from tensorsmith.passes.half_attention import halve_attention
 from tensorsmith.passes.images_last import images_last
+from tensorsmith.passes.sums_over_rows import with_sums
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.cuda_attention_steps import attention_steps
 from tensorsmith.runtime.cuda_convolution_steps import conv_steps
 from tensorsmith.runtime.cuda_graph import FEWEST_STEPS, Replays
+from tensorsmith.runtime.cuda_joint_steps import fits, joint_steps
 from tensorsmith.runtime.cuda_index_steps import INDEX_ROUTINES, INDEX_STEPS
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
 from tensorsmith.runtime.cuda_recurrent_steps import recurrent_steps
@@ -93,9 +95,14 @@ class CudaTarget(Target):
         graph = halve_attention(graph)
         return reshape_before_bias(graph) if fusing else graph
 
+    def groups(self, fusion: Fusion) -> list[Group]:
+        return with_sums(fusion, lambda fusion, group: fits(fusion, group, self.properties)) if fusion.fusing else fusion.groups
+
     def requests(self, fusion: Fusion, group: Group) -> list[Request]:
         with planning_on(self.index):
             anchor = group.anchor
+            if group.parts:
+                return joint_steps(fusion, group, self.properties)
             if anchor is None:
                 return [self._fused(assemble(fusion, group))]
             if is_control(anchor) and not touches_complex(anchor):

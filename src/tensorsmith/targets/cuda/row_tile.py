@@ -21,6 +21,8 @@ class RowTile:
     cluster: blocks that share a row in one launch; keep: whether a resident row has its expensive values beside it
     blocks: how many blocks a multiprocessor must have room for
     shared: inputs along the row that all rows share: each pass of a resident row reads them anew, from a cache
+    rounds: whether blocks stay and take row after row (`row_rounds.py`); ahead: and ask for the next before they reduce one
+    once: inputs along the row that all rows share, which such a block reads once
     """
 
     inner: bool
@@ -38,6 +40,9 @@ class RowTile:
     keep: bool = True
     blocks: int = 1
     shared: tuple[int, ...] = ()
+    rounds: bool = False
+    ahead: bool = False
+    once: tuple[int, ...] = ()
 
     @property
     def threads(self) -> int:

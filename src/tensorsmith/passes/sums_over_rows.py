@@ -1,0 +1,83 @@
+"""Kernels along rows that compute sums over the rows too, for targets that read what both need once.
+
+The gradient of a normalisation is two kernels: dx along the rows, and the sums over all rows of what belongs to the weights.
+Both read x and dy. Where a target says that it has one step for two such kernels, they become one group, at a place in the
+order where all that either reads is there, and nobody has waited for what either writes. What the first only wrote for the
+second then needs no memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tensorsmith.passes.fusion import Fusion
+from tensorsmith.passes.walk import LARGEST_BODY, Group
+
+MOST_LEAVES = 12
+
+Fits = Callable[[Fusion, Group], bool]  # whether the target has a step for a group of two parts
+
+
+def with_sums(fusion: Fusion, fits: Fits) -> list[Group]:
+    """The groups of a fusion, pairs of kernels joined where they meet and `fits` says so."""
+    groups = list(fusion.groups)
+    along: dict[tuple[int, ...], list[Group]] = {}
+    for group in groups:
+        if group.anchor is None and group.reduce_axes:
+            along.setdefault(group.domain, []).append(group)
+    for alike in along.values():
+        for sums in alike if len(alike) > 1 else ():
+            for rows in reversed(alike):
+                if not any(rows is group for group in groups) or not _meet(rows, sums):
+                    continue
+                place = _place(groups, rows, sums)
+                if place is None:
+                    continue
+                group = _pair(fusion, groups, rows, sums)
+                if fits(fusion, group):
+                    groups[place] = group
+                    groups = [each for each in groups if each is not rows and each is not sums]
+                    break
+    return groups
+
+
+def _meet(rows: Group, sums: Group) -> bool:
+    """Whether one kernel sums over the rows of the other, and both read one value of every point of the domain."""
+    extents, along = rows.domain, rows.reduce_axes
+    if rows is sums or len(along) != 1 or any(axis in along for axis in sums.reduce_axes):
+        return False
+    if any(n > 1 and axis not in (*along, *sums.reduce_axes) for axis, n in enumerate(extents)):
+        return False
+    if len(rows.leaves | sums.leaves) > MOST_LEAVES or len(rows.visited | sums.visited) > LARGEST_BODY:
+        return False
+    if sums.after > min(root.index for root in rows.roots) or rows.after > min(root.index for root in sums.roots):
+        return False
+    both = sums.leaves & (rows.leaves | set(rows.roots))
+    return any(node.numel == math.prod(extents) for node in both)
+
+
+def _place(groups: Sequence[Group], rows: Group, sums: Group) -> int | None:
+    """Where in the order the two can be one step: where one of them stands."""
+    i, j = (next(k for k, group in enumerate(groups) if group is each) for each in (rows, sums))
+    first, later = (rows, sums) if i < j else (sums, rows)
+    between = groups[min(i, j) + 1 : max(i, j)]
+    made_between = {root for group in between for root in group.roots}
+    if first is sums and later.leaves & set(sums.roots):
+        return None
+    if not later.leaves & made_between:
+        return min(i, j)
+    if not any(group.leaves & set(first.roots) for group in between):
+        return max(i, j)
+    return None
+
+
+def _pair(fusion: Fusion, groups: Sequence[Group], rows: Group, sums: Group) -> Group:
+    shown = {base for base, _ in fusion.output_places()}
+    others = [group for group in groups if group is not rows and group is not sums]
+    read = set[object]().union(*[group.leaves for group in others])
+    written = [root for root in rows.roots if root not in sums.leaves or root in shown or root in read]
+    return Group(
+        [*written, *sums.roots], rows.domain, rows.reduce_axes, leaves=rows.leaves | sums.leaves - set(rows.roots),
+        visited=rows.visited | sums.visited, after=max(rows.after, sums.after), parts=(rows, sums),
+    )  # fmt: skip

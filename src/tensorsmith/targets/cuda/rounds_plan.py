@@ -1,0 +1,123 @@
+"""How kernels are laid out whose blocks stay and take row after row (`row_rounds.py`), with sums over the rows or without.
+
+A thread holds its part of a row as it lies in memory, its part of the next row, and one state for each of its columns and
+sums; so rows that would be one warp's by themselves may be several warps' here. As many blocks are launched as the card holds
+at once, and no fewer rows are given to each than pay for its partial results.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tensorsmith.kernels.canonical import Canonical
+from tensorsmith.targets.cuda import row_plan
+from tensorsmith.targets.cuda.index_plan import fits_int, reach
+from tensorsmith.targets.cuda.kernel import DeviceProperties
+from tensorsmith.targets.cuda.row_plan import LONGEST_BLOCK, LONGEST_CHAIN, STATIC_SHARED, RowPlan
+from tensorsmith.targets.cuda.row_tile import WARP, RowTile
+
+ROUNDS_BLOCK = 128  # threads of a block whose rows have fewer
+OTHER_REGISTERS = 40  # of a thread, beside what it holds of rows and sums
+MOST_HELD = 128  # registers for that: a multiprocessor then has twelve warps, which ask for 16 bytes a thread several times
+LONGEST_LAST_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What a thread holds: whether a row ahead, and what all rows share in registers."""
+
+    ahead: bool
+    once: bool
+
+
+PREFERRED = (Rounds(True, True), Rounds(True, False), Rounds(False, False))
+VARIANTS = {"rounds": (Rounds(False, True), Rounds(False, False)), "ahead": PREFERRED}  # of `row_plan.py: VARIANT`
+
+
+def rounds_plan(canonical: Canonical, properties: DeviceProperties, ways: tuple[Rounds, ...] = PREFERRED) -> RowPlan | str:
+    """The layout of a kernel whose blocks take row after row; a string says why it has none."""
+    structure = canonical.structure
+    rows = math.prod(canonical.extents)
+    if canonical.reduce_extent <= 1 or canonical.slab_extent > 1:
+        return "the rows are no single axis of several elements"
+    if row_plan.packs_are_rows(canonical):
+        return "neighbours in memory are of different rows"
+    width = row_plan.inner_width(canonical)
+    units = canonical.reduce_extent // width
+    common = row_plan.common_to_rows(canonical)
+    base = RowTile(True, width, 1, 1, 1, True, False, False, len(canonical.extents), False, keep=False, rounds=True)
+    for lanes in _lanes(units):
+        for way in ways:
+            unroll = math.ceil(units / lanes)
+            across = max(1, ROUNDS_BLOCK // lanes)
+            held = unroll * _held(canonical, width, way, common)
+            threads = lanes * across
+            if held > min(MOST_HELD, properties.registers // threads - OTHER_REGISTERS):
+                continue
+            if unroll > row_plan.most_unrolled(canonical, width):
+                continue
+            tile = replace(base, lanes=lanes, across=across, unroll=unroll, ahead=way.ahead)
+            tile = replace(tile, **({"once": common} if way.once else {"shared": common}))
+            if _shared_bytes(canonical, tile) > STATIC_SHARED:
+                continue
+            registers = min(255, -(-(held + OTHER_REGISTERS) // 8) * 8)
+            resident = max(1, min(properties.registers // (registers * threads), properties.threads // threads))
+            return _spread(canonical, replace(tile, blocks=resident), rows, units, properties)
+    return "the rows are too long for the registers of a block"
+
+
+def _lanes(units: int) -> list[int]:
+    least = min(WARP, row_plan.power_of_two(units))
+    return [least << k for k in range(LONGEST_BLOCK.bit_length()) if least << k <= LONGEST_BLOCK and (k == 0 or units > WARP)]
+
+
+def _held(canonical: Canonical, width: int, way: Rounds, common: tuple[int, ...]) -> int:
+    """Registers of one unit of a row."""
+    structure = canonical.structure
+    words = row_plan.held_words(structure, width, structure.along, False, common)
+    words += sum(width * -(-structure.body[p].dtype.itemsize // 4) for p, _ in structure.summed)
+    read = [k for k in range(len(structure.inputs)) if structure.along[k] and k not in common]
+    each = {k: -(-structure.inputs[k].itemsize * (width if structure.along[k] == 1 else 1) // 4) for k in (*read, *common)}
+    words += sum(each[k] for k in read) if way.ahead else 0
+    return words + (sum(each[k] for k in common) if way.once else 0)
+
+
+def _shared_bytes(canonical: Canonical, tile: RowTile) -> int:
+    structure = canonical.structure
+    if tile.across == 1:
+        return 0
+    return sum(tile.threads * tile.width * structure.body[p].dtype.itemsize for p, _ in structure.summed) + 1024
+
+
+def _spread(canonical: Canonical, tile: RowTile, rows: int, units: int, properties: DeviceProperties) -> RowPlan | str:
+    """Rows over blocks: the same number for each, if they are enough."""
+    least = max(2, 2 * len(canonical.structure.summed))  # rows of a thread that pay for what the block leaves
+    turns = max(least, math.ceil(rows / (tile.across * tile.blocks * properties.multiprocessors)))
+    turns = min(turns, LONGEST_CHAIN)
+    blocks = math.ceil(rows / (tile.across * turns))
+    if 2 * blocks < properties.multiprocessors:
+        return "the rows are too few for blocks that take several"
+    found = RowPlan((tile,), 1, rows, units, units, blocks)
+    spans = [
+        reach(canonical.extents, strides) + reach([canonical.reduce_extent], [canonical.reduce_strides[k]])
+        for k, strides in enumerate(canonical.strides)
+    ]
+    narrow = fits_int(rows + (blocks + 1) * tile.across, units + 2 * tile.lanes * tile.unroll, *spans)
+    return replace(found, tiles=(replace(tile, exact=units == tile.lanes * tile.unroll, narrow=narrow),))
+
+
+def partial_results(canonical: Canonical, found: RowPlan) -> list[int]:
+    """Bytes of the partial results of every sum."""
+    structure = canonical.structure
+    return [found.blocks * canonical.reduce_extent * structure.body[p].dtype.itemsize for p, _ in structure.summed]
+
+
+def joining_plan(canonical: Canonical) -> RowPlan:
+    """The layout of a kernel that joins a few partial results a column: one launch of many threads."""
+    columns, parts = math.prod(canonical.extents), canonical.reduce_extent
+    across = min(16, row_plan.power_of_two(columns))
+    lanes = min(LONGEST_LAST_BLOCK // across, max(WARP // across, row_plan.power_of_two(parts)))
+    unroll = max(1, min(8, parts // lanes))
+    tile = RowTile(False, 1, lanes, across, unroll, False, False, False, len(canonical.extents), False)
+    return row_plan.finished(canonical, RowPlan((tile,), 1, columns, parts, parts))
