@@ -7,6 +7,7 @@ at once, and no fewer rows are given to each than pay for its partial results.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,8 @@ from tensorsmith.targets.cuda.row_plan import LONGEST_BLOCK, LONGEST_CHAIN, STAT
 from tensorsmith.targets.cuda.row_tile import WARP, RowTile
 
 ROUNDS_BLOCK = 128  # threads of a block whose rows have fewer
-OTHER_REGISTERS = 40  # of a thread, beside what it holds of rows and sums
-MOST_HELD = 128  # registers for that: a multiprocessor then has twelve warps, which ask for 16 bytes a thread several times
+OTHER_REGISTERS = 56  # of a thread, beside what it holds of rows and sums: with fewer, texts of norms spill
+MOST_HELD = 72  # registers for that: a multiprocessor then has sixteen warps, each with several packs on the way
 LONGEST_LAST_BLOCK = 512
 
 
@@ -47,8 +48,9 @@ def rounds_plan(canonical: Canonical, properties: DeviceProperties, ways: tuple[
     units = canonical.reduce_extent // width
     common = row_plan.common_to_rows(canonical)
     base = RowTile(True, width, 1, 1, 1, True, False, False, len(canonical.extents), False, keep=False, rounds=True)
-    for lanes in _lanes(units):
-        for way in ways:
+    threads_of_row = _lanes(units)
+    for ahead in (True, False):  # more threads with a row ahead rather than fewer without
+        for lanes, way in itertools.product(threads_of_row, [way for way in ways if way.ahead is ahead]):
             unroll = math.ceil(units / lanes)
             across = max(1, ROUNDS_BLOCK // lanes)
             held = unroll * _held(canonical, width, way, common)
