@@ -44,10 +44,11 @@ class ExplainedStep:
             return "\n\n".join(dict.fromkeys(launch.source.strip() for launch in self.launches))
         if self.spec is None:
             return "(only fused kernels have a CUDA rendering so far)"
+        from tensorsmith.targets.cuda.joint import lower_joint
         from tensorsmith.targets.cuda.lower import lower
 
         try:
-            launches = lower(self.spec).launches
+            launches = (lower(self.spec) if isinstance(self.spec, KernelSpec) else lower_joint(self.spec)).launches
         except NotImplementedError as missing:
             return f"(no CUDA rendering: {missing})"
         return "\n\n".join(launch.source.rstrip() for launch in launches)
@@ -55,12 +56,16 @@ class ExplainedStep:
 
 @dataclass(frozen=True)
 class ExplainedGroup:
-    """One group of the plan: the values it writes, those it computes on the way, those it reads, and its steps."""
+    """One group of the plan: the values it writes, those it computes on the way, those it reads, and its steps.
+
+    apart: of sums over the rows of another kernel, why that does not compute them
+    """
 
     roots: tuple[Node, ...]
     inside: frozenset[Node]
     leaves: tuple[Node, ...]
     steps: tuple[ExplainedStep, ...]
+    apart: str = ""
 
     def text(self) -> str:
         """The group as lines: what it writes, how many operations it fuses, what it reads."""
@@ -70,6 +75,8 @@ class ExplainedGroup:
         if fused:
             inner = sorted((n for n in self.inside.difference(self.roots) if n.op not in VIEWS), key=lambda n: n.index)
             lines.append("    computed on the way: " + ", ".join(f"%{n.index} {_name(n)}" for n in inner))
+        if self.apart:
+            lines.append(f"    no part of the kernel along these rows: {self.apart}")
         return "\n".join(lines)
 
 
@@ -108,7 +115,8 @@ def explained_plan(
     fusion = fuse(settled, placed, {}, target.library, "fusion" not in left_out, target.halves, target.places,
                   target.repeats)  # fmt: skip
     found = ExplainedPlan(plan, fusion)
-    for group in target.groups(fusion):
+    groups = target.groups(fusion)
+    for group in groups:
         if all(node.numel == 0 for node in group.roots):
             continue
         anchor = group.anchor
@@ -117,8 +125,8 @@ def explained_plan(
         steps = tuple(_explained(request, shown) for request in target.requests(fusion, group))
         inside = frozenset({*group.visited, *group.roots, *([anchor] if anchor is not None else [])})
         leaves = tuple(sorted(group.leaves, key=lambda node: node.index))
-        found.groups.append(ExplainedGroup(tuple(group.roots), inside, leaves, steps))
-    found.refusals = refusals(fusion)
+        found.groups.append(ExplainedGroup(tuple(group.roots), inside, leaves, steps, group.apart))
+    found.refusals = refusals(fusion, groups)
     return found
 
 
@@ -177,10 +185,10 @@ def _times(extents: tuple[int, ...]) -> str:
 # --- why a value is in memory --------------------------------------------------------------------------------------------
 
 
-def refusals(fusion: Fusion) -> list[tuple[Node, str]]:
+def refusals(fusion: Fusion, groups: Sequence[Group]) -> list[tuple[Node, str]]:
     """Values between kernels that lie in memory, each with the reason that it was not computed where it is read."""
     results = {base_of(node) for node in fusion.graph.outputs} | set(fusion.graph.outputs)
-    roots = {root for group in fusion.groups for root in group.roots}
+    roots = {root for group in groups for root in group.roots}
     found = []
     for node in fusion.nodes:
         if node in roots and node in fusion.materialised and node.op is not Primitive.INPUT and node not in results:

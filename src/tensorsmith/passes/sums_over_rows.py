@@ -16,11 +16,11 @@ from tensorsmith.passes.walk import LARGEST_BODY, Group
 
 MOST_LEAVES = 12
 
-Fits = Callable[[Fusion, Group], bool]  # whether the target has a step for a group of two parts
+Refusal = Callable[[Fusion, Group], str]  # why the target has no step for a group of two parts, "" where it has
 
 
-def with_sums(fusion: Fusion, fits: Fits) -> list[Group]:
-    """The groups of a fusion, pairs of kernels joined where they meet and `fits` says so."""
+def with_sums(fusion: Fusion, refusal: Refusal) -> list[Group]:
+    """The groups of a fusion, pairs of kernels joined where they meet and the target has a step for both."""
     groups = list(fusion.groups)
     along: dict[tuple[int, ...], list[Group]] = {}
     for group in groups:
@@ -35,7 +35,8 @@ def with_sums(fusion: Fusion, fits: Fits) -> list[Group]:
                 if place is None:
                     continue
                 group = _pair(fusion, groups, rows, sums)
-                if fits(fusion, group):
+                sums.apart = refusal(fusion, group)
+                if not sums.apart:
                     groups[place] = group
                     groups = [each for each in groups if each is not rows and each is not sums]
                     break
@@ -77,7 +78,8 @@ def _pair(fusion: Fusion, groups: Sequence[Group], rows: Group, sums: Group) -> 
     others = [group for group in groups if group is not rows and group is not sums]
     read = set[object]().union(*[group.leaves for group in others])
     written = [root for root in rows.roots if root not in sums.leaves or root in shown or root in read]
+    unwritten = set(rows.roots).difference(written)
     return Group(
-        [*written, *sums.roots], rows.domain, rows.reduce_axes, leaves=rows.leaves | sums.leaves - set(rows.roots),
-        visited=rows.visited | sums.visited, after=max(rows.after, sums.after), parts=(rows, sums),
+        [*written, *sums.roots], rows.domain, rows.reduce_axes, leaves=(rows.leaves | sums.leaves).difference(rows.roots),
+        visited=rows.visited | sums.visited | unwritten, after=max(rows.after, sums.after), parts=(rows, sums),
     )  # fmt: skip

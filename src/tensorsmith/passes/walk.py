@@ -66,6 +66,7 @@ class Group:
     visited: set[Node] = field(default_factory=set)
     after: int = -1  # computes values again (AGAIN), and is no part of a kernel that began before this node
     parts: tuple[Group, ...] = ()  # a kernel along rows and one of sums over them that a target computes in one step
+    apart: str = ""  # of sums over the rows of another kernel: why that does not compute them
 
     def copy(self) -> Group:
         """The same kernel, to be joined with others (which adds to roots, leaves and visited)."""

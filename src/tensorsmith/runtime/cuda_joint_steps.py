@@ -18,13 +18,13 @@ def _joined(fusion: Fusion, group: Group) -> JointKernel | None:
     return join(rows, sums, set(group.roots))
 
 
-def fits(fusion: Fusion, group: Group, properties: DeviceProperties) -> bool:
-    """Whether one step serves the two kernels of a group."""
+def why_apart(fusion: Fusion, group: Group, properties: DeviceProperties) -> str:
+    """Why the two kernels of a group are two steps; "" where one step serves both."""
     try:
         joint = _joined(fusion, group)
-    except NeedsBuffer:  # one of them asks for a copy: planning starts again
-        return False
-    return joint is not None and not refusal(joint.spec, properties)
+    except NeedsBuffer:
+        return "one of them reads what does not lie as its strides"  # planning starts again, with a copy
+    return refusal(joint.spec, properties) if joint is not None else "the sums are not plain ones of values of its points"
 
 
 def joint_steps(fusion: Fusion, group: Group, properties: DeviceProperties) -> list[Request]:

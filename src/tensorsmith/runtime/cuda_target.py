@@ -25,8 +25,8 @@ from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.cuda_attention_steps import attention_steps
 from tensorsmith.runtime.cuda_convolution_steps import conv_steps
 from tensorsmith.runtime.cuda_graph import FEWEST_STEPS, Replays
-from tensorsmith.runtime.cuda_joint_steps import fits, joint_steps
 from tensorsmith.runtime.cuda_index_steps import INDEX_ROUTINES, INDEX_STEPS
+from tensorsmith.runtime.cuda_joint_steps import joint_steps, why_apart
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
 from tensorsmith.runtime.cuda_recurrent_steps import recurrent_steps
 from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
@@ -96,7 +96,9 @@ class CudaTarget(Target):
         return reshape_before_bias(graph) if fusing else graph
 
     def groups(self, fusion: Fusion) -> list[Group]:
-        return with_sums(fusion, lambda fusion, group: fits(fusion, group, self.properties)) if fusion.fusing else fusion.groups
+        if not fusion.fusing:
+            return fusion.groups
+        return with_sums(fusion, lambda fusion, group: why_apart(fusion, group, self.properties))
 
     def requests(self, fusion: Fusion, group: Group) -> list[Request]:
         with planning_on(self.index):

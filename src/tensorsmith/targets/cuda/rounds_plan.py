@@ -38,31 +38,26 @@ VARIANTS = {"rounds": (Rounds(False, True), Rounds(False, False)), "ahead": PREF
 
 def rounds_plan(canonical: Canonical, properties: DeviceProperties, ways: tuple[Rounds, ...] = PREFERRED) -> RowPlan | str:
     """The layout of a kernel whose blocks take row after row; a string says why it has none."""
-    structure = canonical.structure
-    rows = math.prod(canonical.extents)
     if canonical.reduce_extent <= 1 or canonical.slab_extent > 1:
         return "the rows are no single axis of several elements"
     if row_plan.packs_are_rows(canonical):
         return "neighbours in memory are of different rows"
+    rows = math.prod(canonical.extents)
     width = row_plan.inner_width(canonical)
     units = canonical.reduce_extent // width
     common = row_plan.common_to_rows(canonical)
     base = RowTile(True, width, 1, 1, 1, True, False, False, len(canonical.extents), False, keep=False, rounds=True)
-    threads_of_row = _lanes(units)
-    for ahead in (True, False):  # more threads with a row ahead rather than fewer without
-        for lanes, way in itertools.product(threads_of_row, [way for way in ways if way.ahead is ahead]):
-            unroll = math.ceil(units / lanes)
-            across = max(1, ROUNDS_BLOCK // lanes)
-            held = unroll * _held(canonical, width, way, common)
-            threads = lanes * across
-            if held > min(MOST_HELD, properties.registers // threads - OTHER_REGISTERS):
-                continue
-            if unroll > row_plan.most_unrolled(canonical, width):
-                continue
-            tile = replace(base, lanes=lanes, across=across, unroll=unroll, ahead=way.ahead)
-            tile = replace(tile, **({"once": common} if way.once else {"shared": common}))
-            if _shared_bytes(canonical, tile) > STATIC_SHARED:
-                continue
+    ordered = sorted(itertools.product(_lanes(units), ways), key=lambda each: not each[1].ahead)
+    for lanes, way in ordered:  # more threads with a row ahead rather than fewer without
+        unroll, across = math.ceil(units / lanes), max(1, ROUNDS_BLOCK // lanes)
+        threads, held = lanes * across, unroll * _held(canonical, width, way, common)
+        if held > min(MOST_HELD, properties.registers // threads - OTHER_REGISTERS):
+            continue
+        tile = replace(
+            base, lanes=lanes, across=across, unroll=unroll, ahead=way.ahead,
+            once=common if way.once else (), shared=() if way.once else common,
+        )  # fmt: skip
+        if unroll <= row_plan.most_unrolled(canonical, width) and _shared_bytes(canonical, tile) <= STATIC_SHARED:
             registers = min(255, -(-(held + OTHER_REGISTERS) // 8) * 8)
             resident = max(1, min(properties.registers // (registers * threads), properties.threads // threads))
             return _spread(canonical, replace(tile, blocks=resident), rows, units, properties)
