@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tensorsmith.passes.fusion import Fusion
-from tensorsmith.passes.walk import LARGEST_BODY, Group
+from tensorsmith.passes.walk import LARGEST_BODY, Group, root_domain
 
 MOST_LEAVES = 12
 
@@ -23,30 +23,33 @@ def with_sums(fusion: Fusion, refusal: Refusal) -> list[Group]:
     """The groups of a fusion, pairs of kernels joined where they meet and the target has a step for both."""
     groups = list(fusion.groups)
     along: dict[tuple[int, ...], list[Group]] = {}
+    over: list[Group] = []
     for group in groups:
         if group.anchor is None and group.reduce_axes:
-            along.setdefault(group.domain, []).append(group)
-    for alike in along.values():
-        for sums in alike if len(alike) > 1 else ():
-            for rows in reversed(alike):
-                if not any(rows is group for group in groups) or not _meet(rows, sums):
-                    continue
-                place = _place(groups, rows, sums)
-                if place is None:
-                    continue
-                group = _pair(fusion, groups, rows, sums)
-                sums.apart = refusal(fusion, group)
-                if not sums.apart:
-                    groups[place] = group
-                    groups = [each for each in groups if each is not rows and each is not sums]
-                    break
+            if all(root_domain(root) != group.domain for root in group.roots):
+                over.append(group)
+            elif len(group.reduce_axes) == 1:
+                along.setdefault(group.domain, []).append(group)
+    for sums in over:
+        found = along.get(sums.domain, [])
+        for rows in [rows for rows in reversed(found) if _meet(rows, sums)]:
+            place = _place(groups, rows, sums)
+            if place is None:
+                continue
+            group = _pair(fusion, groups, rows, sums)
+            sums.apart = refusal(fusion, group)
+            if not sums.apart:
+                groups[place] = group
+                groups = [each for each in groups if each is not rows and each is not sums]
+                along[sums.domain] = [each for each in found if each is not rows]
+                break
     return groups
 
 
 def _meet(rows: Group, sums: Group) -> bool:
     """Whether one kernel sums over the rows of the other, and both read one value of every point of the domain."""
     extents, along = rows.domain, rows.reduce_axes
-    if rows is sums or len(along) != 1 or any(axis in along for axis in sums.reduce_axes):
+    if any(axis in along for axis in sums.reduce_axes):
         return False
     if any(n > 1 and axis not in (*along, *sums.reduce_axes) for axis, n in enumerate(extents)):
         return False
