@@ -46,6 +46,8 @@ def rounds_plan(canonical: Canonical, properties: DeviceProperties, ways: tuple[
     width = row_plan.inner_width(canonical)
     units = canonical.reduce_extent // width
     common = row_plan.common_to_rows(canonical)
+    if not _of_rows(canonical, common):
+        return "nothing is read along the rows"
     base = RowTile(True, width, 1, 1, 1, True, False, False, len(canonical.extents), False, keep=False, rounds=True)
     ordered = sorted(itertools.product(_lanes(units), ways), key=lambda each: not each[1].ahead)
     for lanes, way in ordered:  # more threads with a row ahead rather than fewer without
@@ -69,12 +71,18 @@ def _lanes(units: int) -> list[int]:
     return [least << k for k in range(LONGEST_BLOCK.bit_length()) if least << k <= LONGEST_BLOCK and (k == 0 or units > WARP)]
 
 
+def _of_rows(canonical: Canonical, common: tuple[int, ...]) -> list[int]:
+    """Inputs of which every row has its own elements."""
+    structure = canonical.structure
+    return [k for k in range(len(structure.inputs)) if structure.along[k] and k not in common]
+
+
 def _held(canonical: Canonical, width: int, way: Rounds, common: tuple[int, ...]) -> int:
     """Registers of one unit of a row."""
     structure = canonical.structure
     words = row_plan.held_words(structure, width, structure.along, False, common)
     words += sum(width * -(-structure.body[p].dtype.itemsize // 4) for p, _ in structure.summed)
-    read = [k for k in range(len(structure.inputs)) if structure.along[k] and k not in common]
+    read = _of_rows(canonical, common)
     each = {k: -(-structure.inputs[k].itemsize * (width if structure.along[k] == 1 else 1) // 4) for k in (*read, *common)}
     words += sum(each[k] for k in read) if way.ahead else 0
     return words + (sum(each[k] for k in common) if way.once else 0)

@@ -4,6 +4,8 @@
     again       the row is too long for that: every pass reads it (a single pass needs it once anyhow)
     parts       too few rows to fill the card, or sums so long that they would lose digits: several blocks share a row, a
                 launch for every pass
+
+Blocks that stay and take row after row, as sums over the rows want them, are laid out by `rounds_plan.py`.
 """
 
 from __future__ import annotations
