@@ -13,7 +13,7 @@ from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize, nu
 from tensorsmith.kernels.spec import KernelSpec, Kind
 from tensorsmith.targets.cuda import pointwise, row_plan, transpose
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
-from tensorsmith.targets.cuda.rounds_plan import VARIANTS, rounds_plan
+from tensorsmith.targets.cuda.rounds_plan import ROUNDS, rounds_plan
 from tensorsmith.targets.cuda.row_rounds import RoundsText
 from tensorsmith.targets.cuda.row_text import RowText
 from tensorsmith.targets.cuda.row_tile import RowTile
@@ -82,9 +82,9 @@ def _rows(
 
 def _layout(canonical: Canonical, properties: DeviceProperties) -> row_plan.RowPlan:
     found = row_plan.plan(canonical, properties)
-    ways = VARIANTS.get(row_plan.VARIANT)
-    if ways and found.parts == 1 and found.tiles[0].inner and found.tiles[0].resident:
-        rounds = rounds_plan(canonical, properties, ways)
+    aheads = ROUNDS.get(row_plan.VARIANT)
+    if aheads and found.parts == 1 and found.tiles[0].inner and found.tiles[0].resident:
+        rounds = rounds_plan(canonical, properties, aheads)
         return found if isinstance(rounds, str) else rounds
     return found
 

@@ -1,7 +1,7 @@
 """How kernels are laid out whose blocks stay and take row after row (`row_rounds.py`), with sums over the rows or without.
 
 A thread holds its part of a row as it lies in memory, its part of the next row, and one state for each of its columns and
-sums; so rows that would be one warp's by themselves may be several warps' here. As many blocks are launched as the card holds
+sums; what all rows share is in shared memory; so rows that would be one warp's by themselves may be several warps' here. As many blocks are launched as the card holds
 at once, and no fewer rows are given to each than pay for its partial results.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tensorsmith.kernels.canonical import Canonical
 from tensorsmith.targets.cuda import row_plan
@@ -19,24 +19,17 @@ from tensorsmith.targets.cuda.row_plan import LONGEST_BLOCK, LONGEST_CHAIN, STAT
 from tensorsmith.targets.cuda.row_tile import WARP, RowTile
 
 ROUNDS_BLOCK = 128  # threads of a block whose rows have fewer
-OTHER_REGISTERS = 56  # of a thread, beside what it holds of rows and sums: with fewer, texts of norms spill
-MOST_HELD = 72  # registers for that: a multiprocessor then has sixteen warps, each with several packs on the way
+OTHER_REGISTERS = 40  # of a thread, beside what it holds of rows and sums: with fewer, texts of norms spill
+MOST_HELD = 88  # registers for that: a multiprocessor then has sixteen warps, each with several packs on the way
 LONGEST_LAST_BLOCK = 512
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """What a thread holds: whether a row ahead, and what all rows share in registers."""
-
-    ahead: bool
-    once: bool
+# Whether the next row is asked for before one is reduced, best first, by `row_plan.py: VARIANT` and with sums.
+ROUNDS = {"rounds": (False,), "ahead": (True, False)}
+PREFERRED = (True, False)
 
 
-PREFERRED = (Rounds(True, True), Rounds(True, False), Rounds(False, False))
-VARIANTS = {"rounds": (Rounds(False, True), Rounds(False, False)), "ahead": PREFERRED}  # of `row_plan.py: VARIANT`
-
-
-def rounds_plan(canonical: Canonical, properties: DeviceProperties, ways: tuple[Rounds, ...] = PREFERRED) -> RowPlan | str:
+def rounds_plan(canonical: Canonical, properties: DeviceProperties, aheads: tuple[bool, ...] = PREFERRED) -> RowPlan | str:
     """The layout of a kernel whose blocks take row after row; a string says why it has none."""
     if canonical.reduce_extent <= 1 or canonical.slab_extent > 1:
         return "the rows are no single axis of several elements"
@@ -49,21 +42,17 @@ def rounds_plan(canonical: Canonical, properties: DeviceProperties, ways: tuple[
     if not _of_rows(canonical, common):
         return "nothing is read along the rows"
     base = RowTile(True, width, 1, 1, 1, True, False, False, len(canonical.extents), False, keep=False, rounds=True)
-    ordered = sorted(itertools.product(_lanes(units), ways), key=lambda each: not each[1].ahead)
-    for lanes, way in ordered:  # more threads with a row ahead rather than fewer without
+    for ahead, lanes in itertools.product(aheads, _lanes(units)):  # more threads with a row ahead rather than fewer without
         unroll, across = math.ceil(units / lanes), max(1, ROUNDS_BLOCK // lanes)
-        threads, held = lanes * across, unroll * _held(canonical, width, way, common)
+        threads, held = lanes * across, unroll * _held(canonical, width, ahead, common)
         if held > min(MOST_HELD, properties.registers // threads - OTHER_REGISTERS):
             continue
-        tile = replace(
-            base, lanes=lanes, across=across, unroll=unroll, ahead=way.ahead,
-            once=common if way.once else (), shared=() if way.once else common,
-        )  # fmt: skip
+        tile = replace(base, lanes=lanes, across=across, unroll=unroll, ahead=ahead, shared=common)
         if unroll <= row_plan.most_unrolled(canonical, width) and _shared_bytes(canonical, tile) <= STATIC_SHARED:
             registers = min(255, -(-(held + OTHER_REGISTERS) // 8) * 8)
             resident = max(1, min(properties.registers // (registers * threads), properties.threads // threads))
             return _spread(canonical, replace(tile, blocks=resident), rows, units, properties)
-    return "the rows are too long for the registers of a block"
+    return "the rows are too long for the registers and shared memory of a block"
 
 
 def _lanes(units: int) -> list[int]:
@@ -77,22 +66,24 @@ def _of_rows(canonical: Canonical, common: tuple[int, ...]) -> list[int]:
     return [k for k in range(len(structure.inputs)) if structure.along[k] and k not in common]
 
 
-def _held(canonical: Canonical, width: int, way: Rounds, common: tuple[int, ...]) -> int:
+def _held(canonical: Canonical, width: int, ahead: bool, common: tuple[int, ...]) -> int:
     """Registers of one unit of a row."""
     structure = canonical.structure
     words = row_plan.held_words(structure, width, structure.along, False, common)
     words += sum(width * -(-structure.body[p].dtype.itemsize // 4) for p, _ in structure.summed)
-    read = _of_rows(canonical, common)
-    each = {k: -(-structure.inputs[k].itemsize * (width if structure.along[k] == 1 else 1) // 4) for k in (*read, *common)}
-    words += sum(each[k] for k in read) if way.ahead else 0
-    return words + (sum(each[k] for k in common) if way.once else 0)
+    if ahead:
+        for k in _of_rows(canonical, common):
+            words += -(-structure.inputs[k].itemsize * (width if structure.along[k] == 1 else 1) // 4)
+    return words
 
 
 def _shared_bytes(canonical: Canonical, tile: RowTile) -> int:
     structure = canonical.structure
+    columns = tile.lanes * tile.unroll * tile.width
+    common = sum(columns * structure.inputs[k].itemsize for k in tile.shared)
     if tile.across == 1:
-        return 0
-    return sum(tile.threads * tile.width * structure.body[p].dtype.itemsize for p, _ in structure.summed) + 1024
+        return common + 1024
+    return common + sum(tile.threads * tile.width * structure.body[p].dtype.itemsize for p, _ in structure.summed) + 1024
 
 
 def _spread(canonical: Canonical, tile: RowTile, rows: int, units: int, properties: DeviceProperties) -> RowPlan | str:

@@ -1,9 +1,9 @@
 """The text of kernels whose blocks stay and take row after row, and of sums over the rows that they leave.
 
-Block b of B takes the rows b * across, (b + B) * across, ...; what all rows share is read once, and where registers allow it
-the next row is asked for before the present one is reduced. Which rows a block takes follows from the shape and the card, so
-the sums of its rows, one for every column and kept by the thread that has the column, are always the same. At last each block
-joins those of its rows side by side, in order, and leaves one partial result a column.
+Block b of B takes the rows b * across, (b + B) * across, ...; what all rows share is read once, into shared memory, and the
+next row is asked for before the present one is reduced, where registers allow it. Which rows a block takes follows from the
+shape and the card, so the sums of its rows, one for every column and kept by the thread that has the column, are always the
+same. At last each block joins those of its rows side by side, in order, and leaves one partial result a column.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ class RoundsText(RowText):
         self._fixed()
         self._alignment()
         self._line("const Index begin = lane, end = (Index)sizes.units;")
-        if tile.once:
-            self._declare_packs("", tile.once)
-            self._loads("begin", "", tile.once, row="start")
+        self._common()
         for number, total in enumerate(self.totals):
             self._line(f"{c_type(total.dtype)} total{number}[{tile.unroll}][{tile.width}];")
             self._for_units(f"total{number}[n][e] = {identity(self.structure, total)};")
@@ -85,15 +83,45 @@ class RoundsText(RowText):
             self._ask("if (first + stride < (Index)sizes.points) ", "first + stride")
         else:
             self._loads("begin", "")
-        if tile.once:  # else they would be held as floats from row to row
-            self._line("#pragma unroll")
-            self._line(f"for (int n = 0; n < {tile.unroll}; n++) {{ {' '.join(f'forget(x{k}[n]);' for k in tile.once)} }}")
         for p in self.kept:
             self._line(f"{c_type(self.body[p].dtype)} k{p}[{tile.unroll}][{tile.width}];")
 
     def _place(self, k: int, row: str = "o") -> str:
-        place = super()._place(k, row)
-        return place.replace(f"start{k}", "(Index)0") if row == "start" else place
+        """An operand's offset at unit q; that of packs side by side is known where the text is compiled."""
+        if self.structure.along[k] == 1:
+            return f"{row}{k} + q * {self.tile.width}"
+        return super()._place(k, row)
+
+    def _common(self) -> None:
+        """What all rows share, into shared memory: a thread reads there what one with its lane has put there."""
+        tile = self.tile
+        if not tile.shared:
+            return
+        for k in tile.shared:
+            self._line(f"typedef {self._pack_type(k)} Common{k};")
+            self._line(f"__shared__ Common{k} common{k}[{tile.lanes * tile.unroll}];")
+        self._line("if (threadIdx.y == 0) {")
+        outside, self.lines = self.lines, []
+        self._line("const Index i = 0;")
+        self._offsets("o", tile.shared)
+        self._declare_packs("", tile.shared)
+        self._loads("begin", "", tile.shared)
+        keep = " ".join(f"store_pack(x{k}[n], common{k}[begin + n * {tile.lanes}].at);" for k in tile.shared)
+        self._line("#pragma unroll")
+        self._line(f"for (int n = 0; n < {tile.unroll}; n++) {{ {keep} }}")
+        self.lines = outside + ["    " + line for line in self.lines]
+        self._line("}")
+        if tile.across > 1:
+            self._line("__syncthreads();")
+
+    def _shared_lines(self, inside: Scope) -> list[str]:
+        lines = []
+        for k in self.tile.shared:
+            if any(f"x{k}[n]" in line for line in inside.lines):
+                lines.append(f"{self._pack_type(k)} x{k}[1];")
+                lines.append(f"load_pack(x{k}[0], common{k}[read_again(q)].at);")
+                inside.lines[:] = [line.replace(f"x{k}[n]", f"x{k}[0]") for line in inside.lines]
+        return lines
 
     # ---------------------------------------------------------------------------------------------------------- sums
 

@@ -61,7 +61,7 @@ class RowText(RowStates):
         self.outputs = range(structure.first_output, structure.operand_count)
         self.names = {k: f"in{k}" for k in self.inputs}
         self.names |= {k: f"out{k - structure.first_output}" for k in self.outputs}
-        self.read = [k for k in self.inputs if self.moves[k] and k not in (*tile.shared, *tile.once)]
+        self.read = [k for k in self.inputs if self.moves[k] and k not in tile.shared]
         self.divisors: set[str] = set()
         self.passed = 0
         along = [d for d, row in zip(structure.outputs, structure.rows) if not row]
@@ -169,7 +169,7 @@ class RowText(RowStates):
 
     def _packed(self) -> list[int]:
         """Operands in memory that are read or written by packs."""
-        found = [k for k in (*self.read, *self.tile.shared, *self.tile.once) if self.classes[k] == 1]
+        found = [k for k in (*self.read, *self.tile.shared) if self.classes[k] == 1]
         rows = self.structure.rows
         for output, k in enumerate(self.outputs):
             if self.classes[k] == 1 and (not rows[output] or not self.tile.inner):
@@ -388,8 +388,7 @@ class RowText(RowStates):
         later = [p for roots in passes(self.structure, self.levels)[self.passed :] for p in roots]
         needed = needed_for(self.structure, later, self.stored)
         loads = {self.body[p].index for p in needed if self.body[p].kind is Kind.LOAD}
-        held = (*self.read, *self.tile.once)
-        return [k for k in held if k in loads and (self.structure.inputs[k].is_half or not self.tile.keep)]
+        return [k for k in self.read if k in loads and (self.structure.inputs[k].is_half or not self.tile.keep)]
 
     def _shared_lines(self, inside: Scope) -> list[str]:
         """Read the packs of unit n that all rows share, where the lines of a pass name them."""

@@ -22,7 +22,6 @@ class RowTile:
     blocks: how many blocks a multiprocessor must have room for
     shared: inputs along the row that all rows share: each pass of a resident row reads them anew, from a cache
     rounds: whether blocks stay and take row after row (`row_rounds.py`); ahead: and ask for the next before they reduce one
-    once: inputs along the row that all rows share, which such a block reads once
     """
 
     inner: bool
@@ -42,7 +41,6 @@ class RowTile:
     shared: tuple[int, ...] = ()
     rounds: bool = False
     ahead: bool = False
-    once: tuple[int, ...] = ()
 
     @property
     def threads(self) -> int:

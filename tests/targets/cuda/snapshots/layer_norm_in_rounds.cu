@@ -63,6 +63,15 @@ template <typename T, int N> __device__ __forceinline__ void forget(Pack<T, N>& 
     }
 }
 
+__device__ __forceinline__ int read_again(int offset) {
+    asm volatile("" : "+r"(offset));
+    return offset;
+}
+__device__ __forceinline__ long long read_again(long long offset) {
+    asm volatile("" : "+l"(offset));
+    return offset;
+}
+
 template <typename T, int N, typename Index>
 __device__ __forceinline__ void load_elements(Pack<T, N>& pack, const T* from, Index step, int count) {
     #pragma unroll
@@ -115,20 +124,32 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
     const int lane = threadIdx.x;
     const bool aligned = ((reinterpret_cast<unsigned long long>(in0) | reinterpret_cast<unsigned long long>(in1) | reinterpret_cast<unsigned long long>(in2) | reinterpret_cast<unsigned long long>(out0) | reinterpret_cast<unsigned long long>(out1)) & 15) == 0;
     const Index begin = lane, end = (Index)sizes.units;
-    Pack<unsigned short, 8> x2[2];
-    if (aligned) {
-    #pragma unroll
-    for (int n = 0; n < 2; n++) {
-        const Index q = begin + n * 64;
-        load_pack(x2[n], in2 + (Index)0 + q * (Index)sizes.along[2]);
+    typedef Pack<unsigned short, 8> Common2;
+    __shared__ Common2 common2[128];
+    if (threadIdx.y == 0) {
+        const Index i = 0;
+        Index o2;
+        {
+            o2 = i * (Index)sizes.steps[2][0];
+        }
+        Pack<unsigned short, 8> x2[2];
+        if (aligned) {
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const Index q = begin + n * 64;
+            load_pack(x2[n], in2 + o2 + q * 8);
+        }
+        } else {
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const Index q = begin + n * 64;
+            load_elements(x2[n], in2 + o2 + q * 8, (Index)1, 8);
+        }
+        }
+        #pragma unroll
+        for (int n = 0; n < 2; n++) { store_pack(x2[n], common2[begin + n * 64].at); }
     }
-    } else {
-    #pragma unroll
-    for (int n = 0; n < 2; n++) {
-        const Index q = begin + n * 64;
-        load_elements(x2[n], in2 + (Index)0 + q * (Index)sizes.along[2], (Index)1, 8);
-    }
-    }
+    __syncthreads();
     float total0[2][8];
     #pragma unroll
     for (int n = 0; n < 2; n++) {
@@ -157,15 +178,15 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
         #pragma unroll
         for (int n = 0; n < 2; n++) {
             const Index q = begin + n * 64;
-            load_pack(next0[n], in0 + ahead0 + q * (Index)sizes.along[0]);
-            load_pack(next1[n], in1 + ahead1 + q * (Index)sizes.along[1]);
+            load_pack(next0[n], in0 + ahead0 + q * 8);
+            load_pack(next1[n], in1 + ahead1 + q * 8);
         }
         } else {
         #pragma unroll
         for (int n = 0; n < 2; n++) {
             const Index q = begin + n * 64;
-            load_elements(next0[n], in0 + ahead0 + q * (Index)sizes.along[0], (Index)1, 8);
-            load_elements(next1[n], in1 + ahead1 + q * (Index)sizes.along[1], (Index)1, 8);
+            load_elements(next0[n], in0 + ahead0 + q * 8, (Index)1, 8);
+            load_elements(next1[n], in1 + ahead1 + q * 8, (Index)1, 8);
         }
         }
     }
@@ -199,20 +220,18 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             #pragma unroll
             for (int n = 0; n < 2; n++) {
                 const Index q = begin + n * 64;
-                load_pack(next0[n], in0 + ahead0 + q * (Index)sizes.along[0]);
-                load_pack(next1[n], in1 + ahead1 + q * (Index)sizes.along[1]);
+                load_pack(next0[n], in0 + ahead0 + q * 8);
+                load_pack(next1[n], in1 + ahead1 + q * 8);
             }
             } else {
             #pragma unroll
             for (int n = 0; n < 2; n++) {
                 const Index q = begin + n * 64;
-                load_elements(next0[n], in0 + ahead0 + q * (Index)sizes.along[0], (Index)1, 8);
-                load_elements(next1[n], in1 + ahead1 + q * (Index)sizes.along[1], (Index)1, 8);
+                load_elements(next0[n], in0 + ahead0 + q * 8, (Index)1, 8);
+                load_elements(next1[n], in1 + ahead1 + q * 8, (Index)1, 8);
             }
             }
         }
-        #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x2[n]); }
         float s7[8];
         #pragma unroll
         for (int e = 0; e < 8; e++) { s7[e] = 0.0f; }
@@ -222,13 +241,15 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
         #pragma unroll
         for (int n = 0; n < 2; n++) {
             const Index q = begin + n * 64;
+            Pack<unsigned short, 8> x2[1];
+            load_pack(x2[0], common2[read_again(q)].at);
             #pragma unroll
             for (int e = 0; e < 8; e++) {
                 const unsigned short v0 = x0[n].at[e];
                 const float v1 = widen_at_bfloat16(x0[n], e);
                 s7[e] = s7[e] + v1;
-                const unsigned short v4 = x2[n].at[e];
-                const float v5 = widen_at_bfloat16(x2[n], e);
+                const unsigned short v4 = x2[0].at[e];
+                const float v5 = widen_at_bfloat16(x2[0], e);
                 const unsigned short v2 = x1[n].at[e];
                 const float v3 = widen_at_bfloat16(x1[n], e);
                 const float v17 = v3 * v5;
@@ -236,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             }
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); forget(x2[n]); }
+        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); }
         #pragma unroll
         for (int half = 4; half > 0; half >>= 1) {
             #pragma unroll
@@ -303,7 +324,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             }
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); forget(x2[n]); }
+        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); }
         #pragma unroll
         for (int half = 4; half > 0; half >>= 1) {
             #pragma unroll
@@ -338,14 +359,16 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
         #pragma unroll
         for (int n = 0; n < 2; n++) {
             const Index q = begin + n * 64;
+            Pack<unsigned short, 8> x2[1];
+            load_pack(x2[0], common2[read_again(q)].at);
             #pragma unroll
             for (int e = 0; e < 8; e++) {
                 const unsigned short v0 = x0[n].at[e];
                 const float v1 = widen_at_bfloat16(x0[n], e);
                 const float v9 = v1 - v8;
                 const float v16 = v9 * v15;
-                const unsigned short v4 = x2[n].at[e];
-                const float v5 = widen_at_bfloat16(x2[n], e);
+                const unsigned short v4 = x2[0].at[e];
+                const float v5 = widen_at_bfloat16(x2[0], e);
                 const unsigned short v2 = x1[n].at[e];
                 const float v3 = widen_at_bfloat16(x1[n], e);
                 const float v17 = v3 * v5;
@@ -354,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             }
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); forget(x2[n]); }
+        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); }
         #pragma unroll
         for (int half = 4; half > 0; half >>= 1) {
             #pragma unroll
@@ -385,12 +408,14 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
         #pragma unroll
         for (int n = 0; n < 2; n++) {
             const Index q = begin + n * 64;
+            Pack<unsigned short, 8> x2[1];
+            load_pack(x2[0], common2[read_again(q)].at);
             Pack<unsigned short, 8> y3; float f3[8];
             Pack<unsigned short, 8> y4; float f4[8];
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-                const unsigned short v4 = x2[n].at[e];
-                const float v5 = widen_at_bfloat16(x2[n], e);
+                const unsigned short v4 = x2[0].at[e];
+                const float v5 = widen_at_bfloat16(x2[0], e);
                 const unsigned short v0 = x0[n].at[e];
                 const float v1 = widen_at_bfloat16(x0[n], e);
                 const float v9 = v1 - v8;
@@ -412,13 +437,13 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             narrow_pack_bfloat16(y3, f3);
             narrow_pack_bfloat16(y4, f4);
             if (!live) continue;
-            if (aligned) store_pack(y3, out0 + o3 + q * (Index)sizes.along[3]);
-            else store_elements(y3, out0 + o3 + q * (Index)sizes.along[3], (Index)1, 8);
-            if (aligned) store_pack(y4, out1 + o4 + q * (Index)sizes.along[4]);
-            else store_elements(y4, out1 + o4 + q * (Index)sizes.along[4], (Index)1, 8);
+            if (aligned) store_pack(y3, out0 + o3 + q * 8);
+            else store_elements(y3, out0 + o3 + q * 8, (Index)1, 8);
+            if (aligned) store_pack(y4, out1 + o4 + q * 8);
+            else store_elements(y4, out1 + o4 + q * 8, (Index)1, 8);
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); forget(x2[n]); }
+        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); }
     }
     const long long mine = (long long)blockIdx.x * sizes.units * 8;
     const int thread = threadIdx.y * 64 + lane;
