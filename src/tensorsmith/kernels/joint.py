@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from tensorsmith.core.layout import contiguous_strides
 from tensorsmith.ir.graph import Node
 from tensorsmith.kernels.assemble import Kernel, Read
+from tensorsmith.kernels.factors import factors_behind
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand
 
 JOINED = frozenset({"sum", "prod", "max", "min"})
@@ -85,6 +86,7 @@ def join(rows: Kernel, sums: Kernel, written: Set[Node]) -> JointKernel | None:
     ends = _ends(sums, reduces, spec.reduce_axes[0])
     if ends is None or any(read.node in taken.made for read in ends.reads):
         return None
+    joined, summed = factors_behind(joined, summed)
     made = JointSpec(joined, summed, ends.spec)
     return JointKernel(made, Kernel(joined, taken.reads, [rows.writes[k] for k in kept], taken.params), ends)
 

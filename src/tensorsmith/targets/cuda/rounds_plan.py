@@ -1,8 +1,8 @@
 """How kernels are laid out whose blocks stay and take row after row (`row_rounds.py`), with sums over the rows or without.
 
 A thread holds its part of a row as it lies in memory, its part of the next row, and one state for each of its columns and
-sums; what all rows share is in shared memory; so rows that would be one warp's by themselves may be several warps' here. As many blocks are launched as the card holds
-at once, and no fewer rows are given to each than pay for its partial results.
+sums; what all rows share is in shared memory. So rows that would be one warp's by themselves may be several warps' here. As
+many blocks are launched as the card holds at once, and none gets fewer rows than pay for its partial results.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tensorsmith.targets.cuda.row_tile import WARP, RowTile
 
 ROUNDS_BLOCK = 128  # threads of a block whose rows have fewer
 OTHER_REGISTERS = 40  # of a thread, beside what it holds of rows and sums: with fewer, texts of norms spill
-MOST_HELD = 88  # registers for that: a multiprocessor then has sixteen warps, each with several packs on the way
+MOST_HELD = 96  # registers for that: a multiprocessor then has twelve warps
 LONGEST_LAST_BLOCK = 512
 
 
-# Whether the next row is asked for before one is reduced, best first, by `row_plan.py: VARIANT` and with sums.
+# Whether the next row is asked for before one is reduced, what is preferred first: by `row_plan.py: VARIANT`, and with sums.
 ROUNDS = {"rounds": (False,), "ahead": (True, False)}
 PREFERRED = (True, False)
 
@@ -42,7 +42,8 @@ def rounds_plan(canonical: Canonical, properties: DeviceProperties, aheads: tupl
     if not _of_rows(canonical, common):
         return "nothing is read along the rows"
     base = RowTile(True, width, 1, 1, 1, True, False, False, len(canonical.extents), False, keep=False, rounds=True)
-    for ahead, lanes in itertools.product(aheads, _lanes(units)):  # more threads with a row ahead rather than fewer without
+    # Fewer threads come first, also without a row ahead: a row then costs fewer instructions, which is what limits halves.
+    for lanes, ahead in itertools.product(_lanes(units), aheads):
         unroll, across = math.ceil(units / lanes), max(1, ROUNDS_BLOCK // lanes)
         threads, held = lanes * across, unroll * _held(canonical, width, ahead, common)
         if held > min(MOST_HELD, properties.registers // threads - OTHER_REGISTERS):

@@ -1,5 +1,5 @@
-// layer_norm_with_sums over (65536, 1024), scratch (2134016, 2134016)
-// grid (521, 1, 1) block (64, 2, 1) cluster (1, 1, 1)
+// layer_norm_with_sums over (65536, 1024), scratch (1601536, 1601536)
+// grid (391, 1, 1) block (32, 4, 1) cluster (1, 1, 1)
 
 __device__ __forceinline__ float widen_bfloat16(unsigned short bits) {
     return __uint_as_float((unsigned int)bits << 16);
@@ -118,7 +118,7 @@ typedef int Index;
 
 struct Sizes { long long points, units, chunk, parts, divisors[1], extents[1], inner[5], along[5], steps[5][1]; };
 
-extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const unsigned short* in0, const unsigned short* in1, const unsigned short* in2, unsigned short* out0, unsigned short* out1, double p0, float* sum0, float* sum1, long long* error, const Sizes sizes) {
+extern "C" __global__ void __launch_bounds__(128, 3) kernel_layer_norm(const unsigned short* in0, const unsigned short* in1, const unsigned short* in2, unsigned short* out0, unsigned short* out1, double p0, float* sum0, float* sum1, long long* error, const Sizes sizes) {
     const float v6 = (float)(p0);
     const float v13 = 9.999999747378752e-06f;
     const int lane = threadIdx.x;
@@ -132,66 +132,39 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
         {
             o2 = i * (Index)sizes.steps[2][0];
         }
-        Pack<unsigned short, 8> x2[2];
+        Pack<unsigned short, 8> x2[4];
         if (aligned) {
         #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const Index q = begin + n * 64;
+        for (int n = 0; n < 4; n++) {
+            const Index q = begin + n * 32;
             load_pack(x2[n], in2 + o2 + q * 8);
         }
         } else {
         #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const Index q = begin + n * 64;
+        for (int n = 0; n < 4; n++) {
+            const Index q = begin + n * 32;
             load_elements(x2[n], in2 + o2 + q * 8, (Index)1, 8);
         }
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { store_pack(x2[n], common2[begin + n * 64].at); }
+        for (int n = 0; n < 4; n++) { store_pack(x2[n], common2[begin + n * 32].at); }
     }
     __syncthreads();
-    float total0[2][8];
+    float total0[4][8];
     #pragma unroll
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < 4; n++) {
         #pragma unroll
         for (int e = 0; e < 8; e++) total0[n][e] = 0.0f;
     }
-    float total1[2][8];
+    float total1[4][8];
     #pragma unroll
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < 4; n++) {
         #pragma unroll
         for (int e = 0; e < 8; e++) total1[n][e] = 0.0f;
     }
-    const Index stride = gridDim.x * (Index)2;
-    Pack<unsigned short, 8> next0[2];
-    Pack<unsigned short, 8> next1[2];
-    {
-        const Index number = blockIdx.x * (Index)2 + threadIdx.y;
-        const bool live = number < (Index)sizes.points;
-        const Index i = live ? number : (Index)sizes.points - 1;  // threads beyond the last row repeat it
-        Index ahead0, ahead1;
-        {
-            ahead0 = i * (Index)sizes.steps[0][0];
-            ahead1 = i * (Index)sizes.steps[1][0];
-        }
-        if (aligned) {
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const Index q = begin + n * 64;
-            load_pack(next0[n], in0 + ahead0 + q * 8);
-            load_pack(next1[n], in1 + ahead1 + q * 8);
-        }
-        } else {
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const Index q = begin + n * 64;
-            load_elements(next0[n], in0 + ahead0 + q * 8, (Index)1, 8);
-            load_elements(next1[n], in1 + ahead1 + q * 8, (Index)1, 8);
-        }
-        }
-    }
+    const Index stride = gridDim.x * (Index)4;
     #pragma unroll 1
-    for (Index first = blockIdx.x * (Index)2; first < (Index)sizes.points; first += stride) {
+    for (Index first = blockIdx.x * (Index)4; first < (Index)sizes.points; first += stride) {
         const Index number = first + threadIdx.y;
         const bool live = number < (Index)sizes.points;
         const Index i = live ? number : (Index)sizes.points - 1;  // threads beyond the last row repeat it
@@ -203,34 +176,22 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             o3 = i * (Index)sizes.steps[3][0];
             o4 = i * (Index)sizes.steps[4][0];
         }
-        Pack<unsigned short, 8> x0[2];
-        Pack<unsigned short, 8> x1[2];
+        Pack<unsigned short, 8> x0[4];
+        Pack<unsigned short, 8> x1[4];
+        if (aligned) {
         #pragma unroll
-        for (int n = 0; n < 2; n++) { x0[n] = next0[n]; x1[n] = next1[n]; }
-        if (first + stride < (Index)sizes.points) {
-            const Index number = first + stride + threadIdx.y;
-            const bool live = number < (Index)sizes.points;
-            const Index i = live ? number : (Index)sizes.points - 1;  // threads beyond the last row repeat it
-            Index ahead0, ahead1;
-            {
-                ahead0 = i * (Index)sizes.steps[0][0];
-                ahead1 = i * (Index)sizes.steps[1][0];
-            }
-            if (aligned) {
-            #pragma unroll
-            for (int n = 0; n < 2; n++) {
-                const Index q = begin + n * 64;
-                load_pack(next0[n], in0 + ahead0 + q * 8);
-                load_pack(next1[n], in1 + ahead1 + q * 8);
-            }
-            } else {
-            #pragma unroll
-            for (int n = 0; n < 2; n++) {
-                const Index q = begin + n * 64;
-                load_elements(next0[n], in0 + ahead0 + q * 8, (Index)1, 8);
-                load_elements(next1[n], in1 + ahead1 + q * 8, (Index)1, 8);
-            }
-            }
+        for (int n = 0; n < 4; n++) {
+            const Index q = begin + n * 32;
+            load_pack(x0[n], in0 + o0 + q * 8);
+            load_pack(x1[n], in1 + o1 + q * 8);
+        }
+        } else {
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const Index q = begin + n * 32;
+            load_elements(x0[n], in0 + o0 + q * 8, (Index)1, 8);
+            load_elements(x1[n], in1 + o1 + q * 8, (Index)1, 8);
+        }
         }
         float s7[8];
         #pragma unroll
@@ -239,8 +200,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
         #pragma unroll
         for (int e = 0; e < 8; e++) { s18[e] = 0.0f; }
         #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const Index q = begin + n * 64;
+        for (int n = 0; n < 4; n++) {
+            const Index q = begin + n * 32;
             Pack<unsigned short, 8> x2[1];
             load_pack(x2[0], common2[read_again(q)].at);
             #pragma unroll
@@ -257,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             }
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); }
+        for (int n = 0; n < 4; n++) { forget(x0[n]); forget(x1[n]); }
         #pragma unroll
         for (int half = 4; half > 0; half >>= 1) {
             #pragma unroll
@@ -284,36 +245,13 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
                 s18[e] = s18[e] + other;
             }
         }
-        __shared__ float shared7[4];
-        if (lane % 32 == 0) { shared7[threadIdx.y * 2 + lane / 32] = s7[0]; }
-        __shared__ float shared18[4];
-        if (lane % 32 == 0) { shared18[threadIdx.y * 2 + lane / 32] = s18[0]; }
-        __syncthreads();
-        s7[0] = shared7[threadIdx.y * 2 + lane % 2];
-        #pragma unroll
-        for (int distance = 1; distance >= 1; distance >>= 1) {
-            #pragma unroll
-            for (int e = 0; e < 1; e++) {
-                const float other = shuffle<float>(s7[e], distance);
-                s7[e] = s7[e] + other;
-            }
-        }
-        s18[0] = shared18[threadIdx.y * 2 + lane % 2];
-        #pragma unroll
-        for (int distance = 1; distance >= 1; distance >>= 1) {
-            #pragma unroll
-            for (int e = 0; e < 1; e++) {
-                const float other = shuffle<float>(s18[e], distance);
-                s18[e] = s18[e] + other;
-            }
-        }
         const float v8 = s7[0] * v6;
         float s11[8];
         #pragma unroll
         for (int e = 0; e < 8; e++) { s11[e] = 0.0f; }
         #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const Index q = begin + n * 64;
+        for (int n = 0; n < 4; n++) {
+            const Index q = begin + n * 32;
             #pragma unroll
             for (int e = 0; e < 8; e++) {
                 const unsigned short v0 = x0[n].at[e];
@@ -324,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             }
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); }
+        for (int n = 0; n < 4; n++) { forget(x0[n]); forget(x1[n]); }
         #pragma unroll
         for (int half = 4; half > 0; half >>= 1) {
             #pragma unroll
@@ -338,18 +276,6 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
                 s11[e] = s11[e] + other;
             }
         }
-        __shared__ float shared11[4];
-        if (lane % 32 == 0) { shared11[threadIdx.y * 2 + lane / 32] = s11[0]; }
-        __syncthreads();
-        s11[0] = shared11[threadIdx.y * 2 + lane % 2];
-        #pragma unroll
-        for (int distance = 1; distance >= 1; distance >>= 1) {
-            #pragma unroll
-            for (int e = 0; e < 1; e++) {
-                const float other = shuffle<float>(s11[e], distance);
-                s11[e] = s11[e] + other;
-            }
-        }
         const float v12 = s11[0] * v6;
         const float v14 = v12 + v13;
         const float v15 = 1.0f / sqrtf(v14);
@@ -357,8 +283,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
         #pragma unroll
         for (int e = 0; e < 8; e++) { s21[e] = 0.0f; }
         #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const Index q = begin + n * 64;
+        for (int n = 0; n < 4; n++) {
+            const Index q = begin + n * 32;
             Pack<unsigned short, 8> x2[1];
             load_pack(x2[0], common2[read_again(q)].at);
             #pragma unroll
@@ -377,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             }
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); }
+        for (int n = 0; n < 4; n++) { forget(x0[n]); forget(x1[n]); }
         #pragma unroll
         for (int half = 4; half > 0; half >>= 1) {
             #pragma unroll
@@ -391,23 +317,11 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
                 s21[e] = s21[e] + other;
             }
         }
-        __shared__ float shared21[4];
-        if (lane % 32 == 0) { shared21[threadIdx.y * 2 + lane / 32] = s21[0]; }
-        __syncthreads();
-        s21[0] = shared21[threadIdx.y * 2 + lane % 2];
-        #pragma unroll
-        for (int distance = 1; distance >= 1; distance >>= 1) {
-            #pragma unroll
-            for (int e = 0; e < 1; e++) {
-                const float other = shuffle<float>(s21[e], distance);
-                s21[e] = s21[e] + other;
-            }
-        }
         const float v19 = s18[0] * v6;
         const float v22 = s21[0] * v6;
         #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const Index q = begin + n * 64;
+        for (int n = 0; n < 4; n++) {
+            const Index q = begin + n * 32;
             Pack<unsigned short, 8> x2[1];
             load_pack(x2[0], common2[read_again(q)].at);
             Pack<unsigned short, 8> y3; float f3[8];
@@ -443,29 +357,29 @@ extern "C" __global__ void __launch_bounds__(128, 4) kernel_layer_norm(const uns
             else store_elements(y4, out1 + o4 + q * 8, (Index)1, 8);
         }
         #pragma unroll
-        for (int n = 0; n < 2; n++) { forget(x0[n]); forget(x1[n]); }
+        for (int n = 0; n < 4; n++) { forget(x0[n]); forget(x1[n]); }
     }
     const long long mine = (long long)blockIdx.x * sizes.units * 8;
-    const int thread = threadIdx.y * 64 + lane;
+    const int thread = threadIdx.y * 32 + lane;
     __shared__ float several0[1024];
     __shared__ float several1[1024];
     #pragma unroll
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < 4; n++) {
         __syncthreads();
         #pragma unroll
         for (int e = 0; e < 8; e++) several0[thread * 8 + e] = total0[n][e];
         #pragma unroll
         for (int e = 0; e < 8; e++) several1[thread * 8 + e] = total1[n][e];
         __syncthreads();
-        for (int c = thread; c < 512; c += 128) {
+        for (int c = thread; c < 256; c += 128) {
             float t0 = several0[c];
             #pragma unroll
-            for (int g = 1; g < 2; g++) t0 = t0 + several0[g * 512 + c];
-            sum0[mine + n * 512 + c] = t0;
+            for (int g = 1; g < 4; g++) t0 = t0 + several0[g * 256 + c];
+            sum0[mine + n * 256 + c] = t0;
             float t1 = several1[c];
             #pragma unroll
-            for (int g = 1; g < 2; g++) t1 = t1 + several1[g * 512 + c];
-            sum1[mine + n * 512 + c] = t1;
+            for (int g = 1; g < 4; g++) t1 = t1 + several1[g * 256 + c];
+            sum1[mine + n * 256 + c] = t1;
         }
     }
 }
