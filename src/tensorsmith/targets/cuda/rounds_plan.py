@@ -20,7 +20,8 @@ from tensorsmith.targets.cuda.row_tile import WARP, RowTile
 
 ROUNDS_BLOCK = 128  # threads of a block whose rows have fewer
 OTHER_REGISTERS = 40  # of a thread, beside what it holds of rows and sums: with fewer, texts of norms spill
-MOST_HELD = 96  # registers for that: a multiprocessor then has twelve warps
+MOST_HELD = 96  # registers for that
+FEWEST_THREADS = 384  # of a multiprocessor
 LONGEST_LAST_BLOCK = 512
 
 
@@ -49,10 +50,13 @@ def rounds_plan(canonical: Canonical, properties: DeviceProperties, aheads: tupl
         if held > min(MOST_HELD, properties.registers // threads - OTHER_REGISTERS):
             continue
         tile = replace(base, lanes=lanes, across=across, unroll=unroll, ahead=ahead, shared=common)
-        if unroll <= row_plan.most_unrolled(canonical, width) and _shared_bytes(canonical, tile) <= STATIC_SHARED:
+        shared = _shared_bytes(canonical, tile)
+        if unroll <= row_plan.most_unrolled(canonical, width) and shared <= STATIC_SHARED:
             registers = min(255, -(-(held + OTHER_REGISTERS) // 8) * 8)
-            resident = max(1, min(properties.registers // (registers * threads), properties.threads // threads))
-            return _spread(canonical, replace(tile, blocks=resident), rows, units, properties)
+            resident = min(properties.registers // (registers * threads), properties.threads // threads)
+            resident = max(1, min(resident, properties.shared_bytes_a_multiprocessor // (shared + 1024)))
+            if resident * threads >= FEWEST_THREADS:
+                return _spread(canonical, replace(tile, blocks=resident), rows, units, properties)
     return "the rows are too long for the registers and shared memory of a block"
 
 
