@@ -81,7 +81,7 @@ def joined(steps) -> bool:
     ((6, 7, 30), ts.float32, True),
     ((129, 7), ts.bfloat16, True), ((20, 4096), ts.bfloat16, True),
     ((1, 64), ts.float32, False), ((0, 16), ts.float32, False),
-    ((17, 20_000), ts.float32, False),
+    ((17, 20_000), ts.float32, False), ((50, 1), ts.float32, False), ((50, 1), ts.bfloat16, False),
 ], ids=str)  # fmt: skip
 def test_gradients_in_one_step(shape, dtype, together, kind, names, compiled, steps):
     compare(kind, shape, dtype, names, compiled)
