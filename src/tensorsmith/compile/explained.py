@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tensorsmith.core.device import CPU, Device
 from tensorsmith.core.views import Strided
 from tensorsmith.ir.graph import VIEWS, Graph, Node, Primitive, base_of, format_node
+from tensorsmith.kernels.joint import JointSpec
 from tensorsmith.kernels.spec import KernelSpec
 from tensorsmith.passes.complex_pairs import lower_pairs
 from tensorsmith.passes.convolutions import lower_convolutions
@@ -31,7 +32,7 @@ class ExplainedStep:
 
     title: str
     nodes: str
-    spec: KernelSpec | None
+    spec: KernelSpec | JointSpec | None
     loops: str | None
     llvm: str | None
     launches: tuple[Launch, ...] = ()  # of a step on a CUDA device
@@ -43,10 +44,11 @@ class ExplainedStep:
             return "\n\n".join(dict.fromkeys(launch.source.strip() for launch in self.launches))
         if self.spec is None:
             return "(only fused kernels have a CUDA rendering so far)"
+        from tensorsmith.targets.cuda.joint import lower_joint
         from tensorsmith.targets.cuda.lower import lower
 
         try:
-            launches = lower(self.spec).launches
+            launches = (lower(self.spec) if isinstance(self.spec, KernelSpec) else lower_joint(self.spec)).launches
         except NotImplementedError as missing:
             return f"(no CUDA rendering: {missing})"
         return "\n\n".join(launch.source.rstrip() for launch in launches)
@@ -54,12 +56,16 @@ class ExplainedStep:
 
 @dataclass(frozen=True)
 class ExplainedGroup:
-    """One group of the plan: the values it writes, those it computes on the way, those it reads, and its steps."""
+    """One group of the plan: the values it writes, those it computes on the way, those it reads, and its steps.
+
+    apart: of sums over the rows of another kernel, why that does not compute them
+    """
 
     roots: tuple[Node, ...]
     inside: frozenset[Node]
     leaves: tuple[Node, ...]
     steps: tuple[ExplainedStep, ...]
+    apart: str = ""
 
     def text(self) -> str:
         """The group as lines: what it writes, how many operations it fuses, what it reads."""
@@ -69,6 +75,8 @@ class ExplainedGroup:
         if fused:
             inner = sorted((n for n in self.inside.difference(self.roots) if n.op not in VIEWS), key=lambda n: n.index)
             lines.append("    computed on the way: " + ", ".join(f"%{n.index} {_name(n)}" for n in inner))
+        if self.apart:
+            lines.append(f"    no part of the kernel along these rows: {self.apart}")
         return "\n".join(lines)
 
 
@@ -104,9 +112,11 @@ def explained_plan(
     plan, target = build_plan(graph, inputs, left_out=left_out, device=device), target_of(device)
     settled = plan.graph
     placed = {node: seen for node, seen in zip(settled.inputs, plan.places) if seen is not None}
-    fusion = fuse(settled, placed, {}, target.library, "fusion" not in left_out, target.halves, target.places)
+    fusion = fuse(settled, placed, {}, target.library, "fusion" not in left_out, target.halves, target.places,
+                  target.repeats)  # fmt: skip
     found = ExplainedPlan(plan, fusion)
-    for group in fusion.groups:
+    groups = target.groups(fusion)
+    for group in groups:
         if all(node.numel == 0 for node in group.roots):
             continue
         anchor = group.anchor
@@ -115,8 +125,8 @@ def explained_plan(
         steps = tuple(_explained(request, shown) for request in target.requests(fusion, group))
         inside = frozenset({*group.visited, *group.roots, *([anchor] if anchor is not None else [])})
         leaves = tuple(sorted(group.leaves, key=lambda node: node.index))
-        found.groups.append(ExplainedGroup(tuple(group.roots), inside, leaves, steps))
-    found.refusals = refusals(fusion)
+        found.groups.append(ExplainedGroup(tuple(group.roots), inside, leaves, steps, group.apart))
+    found.refusals = refusals(fusion, groups)
     return found
 
 
@@ -160,7 +170,7 @@ def _explained(request: Request, nodes: str) -> ExplainedStep:
     return ExplainedStep(f"{step.name} ({', '.join(facts)})", nodes, spec, loops, llvm)
 
 
-def _on_device(step: KernelStep, lowered: Lowered, nodes: str, spec: KernelSpec | None) -> ExplainedStep:
+def _on_device(step: KernelStep, lowered: Lowered, nodes: str, spec: KernelSpec | JointSpec | None) -> ExplainedStep:
     """A step of a CUDA device: its launches."""
     shapes = [f"{each.name} {_times(each.grid)} x {_times(each.block)} threads" for each in lowered.launches]
     facts = [*dict.fromkeys(shapes), f"{step.bytes_moved:,} bytes", f"{step.flops:,} operations"]
@@ -175,10 +185,10 @@ def _times(extents: tuple[int, ...]) -> str:
 # --- why a value is in memory --------------------------------------------------------------------------------------------
 
 
-def refusals(fusion: Fusion) -> list[tuple[Node, str]]:
+def refusals(fusion: Fusion, groups: Sequence[Group]) -> list[tuple[Node, str]]:
     """Values between kernels that lie in memory, each with the reason that it was not computed where it is read."""
     results = {base_of(node) for node in fusion.graph.outputs} | set(fusion.graph.outputs)
-    roots = {root for group in fusion.groups for root in group.roots}
+    roots = {root for group in groups for root in group.roots}
     found = []
     for node in fusion.nodes:
         if node in roots and node in fusion.materialised and node.op is not Primitive.INPUT and node not in results:

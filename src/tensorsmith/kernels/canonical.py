@@ -46,6 +46,8 @@ class Structure:
     pairs_along: tuple[tuple[int, int], ...] = ()
     slabs: tuple[bool, ...] = ()  # whether each operand moves from slab to slab; empty where there is one slab
     numbers: int = 0  # how many parameters behind those of `params` are constants of the launch: see `numbers_apart`
+    # Instructions whose values are joined over all rows, each with its reduction: see `joint.py`.
+    summed: tuple[tuple[int, str], ...] = ()
 
     @property
     def first_coordinate(self) -> int:
@@ -74,8 +76,9 @@ class Structure:
 
     @property
     def values_along(self) -> tuple[int, ...]:
-        """The instructions stored at every point, not once per row."""
-        return tuple(value for value, is_row in zip(self.values, self.rows) if not is_row)
+        """The instructions whose values are wanted at every point, not once per row."""
+        stored = tuple([value for value, is_row in zip(self.values, self.rows) if not is_row])
+        return (*stored, *[value for value, _ in self.summed])
 
     def is_coordinate(self, operand: int) -> bool:
         """Whether an operand is a coordinate and not in memory."""

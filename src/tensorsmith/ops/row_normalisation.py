@@ -10,7 +10,7 @@ with one row kernel. The gradient computes the statistics again: with a = g w,
     dx = (a - mean a - h mean(a h)) / sqrt(v + eps)      (rms_norm: without mean a)
     dw = sum over rows of g h, db = sum over rows of g
 
-in one row kernel, and one for dw and db. Half precision is computed in float32.
+in one row kernel, and one for dw and db; on a GPU both are one step. Half precision is computed in float32.
 """
 
 from __future__ import annotations

@@ -65,12 +65,14 @@ class Group:
     accesses: list[tuple[Node, Chain, bool]] = field(default_factory=list)  # how leaves are read; inside a reduction?
     visited: set[Node] = field(default_factory=set)
     after: int = -1  # computes values again (AGAIN), and is no part of a kernel that began before this node
+    parts: tuple[Group, ...] = ()  # a kernel along rows and one of sums over them that a target computes in one step
+    apart: str = ""  # of sums over the rows of another kernel: why that does not compute them
 
     def copy(self) -> Group:
         """The same kernel, to be joined with others (which adds to roots, leaves and visited)."""
         return Group(
             self.roots.copy(), self.domain, self.reduce_axes, self.anchor, self.bias, self.activation, self.absorbed,
-            self.leaves.copy(), self.accesses, self.visited.copy(), self.after,
+            self.leaves.copy(), self.accesses, self.visited.copy(), self.after, self.parts,
         )  # fmt: skip
 
 

@@ -57,12 +57,15 @@ def _divides(node: Node) -> bool:
     return not constant_value(node.inputs[1])
 
 
-def in_safe_order(fusion: Fusion, updates: Mapping[Node, Node]) -> tuple[list[Group], int, list[Node], int]:
+def in_safe_order(
+    fusion: Fusion, updates: Mapping[Node, Node], given: Sequence[Group] | None = None
+) -> tuple[list[Group], int, list[Node], int]:  # fmt: skip
     """The steps with what early checks need in front: (steps, how many those are, index operations to check, last failing).
 
     last failing: the number of the last step that may raise once the checks are made; -1 where none may.
+    given: the steps, where they are not those of the fusion
     """
-    groups = joined(fusion.groups)
+    groups = joined(fusion.groups if given is None else given)
     maker = {root: i for i, group in enumerate(groups) for root in group.roots}
     replacing = {i for root, i in maker.items() if root in updates}
     front: set[int] = set()

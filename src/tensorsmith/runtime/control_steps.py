@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Run = Callable[[Sequence[int], Sequence[int]], None]  # of addresses of inputs and of outputs
 
 
-def joined(groups: list[Group]) -> list[Group]:
+def joined(groups: Sequence[Group]) -> list[Group]:
     """The steps with the results of each decision and loop in one group, where the first of them stood."""
     found: list[Group] = []
     for group in groups:

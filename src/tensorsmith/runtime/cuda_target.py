@@ -22,6 +22,7 @@ from tensorsmith.passes.epilogues import reshape_before_bias
 from tensorsmith.passes.fusion import Fusion, Repeats
 from tensorsmith.passes.half_attention import halve_attention
 from tensorsmith.passes.images_last import images_last
+from tensorsmith.passes.sums_over_rows import with_sums
 from tensorsmith.passes.walk import Group
 from tensorsmith.runtime.complex_steps import numpy_step
 from tensorsmith.runtime.control_steps import control_steps
@@ -29,6 +30,7 @@ from tensorsmith.runtime.cuda_attention_steps import attention_steps
 from tensorsmith.runtime.cuda_convolution_steps import conv_steps
 from tensorsmith.runtime.cuda_graph import give_graphs
 from tensorsmith.runtime.cuda_index_steps import INDEX_ROUTINES, INDEX_STEPS
+from tensorsmith.runtime.cuda_joint_steps import joint_steps, why_apart
 from tensorsmith.runtime.cuda_product_steps import matmul_steps
 from tensorsmith.runtime.cuda_recurrent_steps import recurrent_steps
 from tensorsmith.runtime.cuda_requests import ALIGN, lowered_request, on_host, planning_on
@@ -97,9 +99,16 @@ class CudaTarget(Target):
         graph = halve_attention(graph)
         return reshape_before_bias(graph) if fusing else graph
 
+    def groups(self, fusion: Fusion) -> list[Group]:
+        if not fusion.fusing:
+            return fusion.groups
+        return with_sums(fusion, lambda fusion, group: why_apart(fusion, group, self.properties))
+
     def requests(self, fusion: Fusion, group: Group) -> list[Request]:
         with planning_on(self.index):
             anchor = group.anchor
+            if group.parts:
+                return joint_steps(fusion, group, self.properties)
             if anchor is None:
                 return [self._fused(assemble(fusion, group))]
             if is_control(anchor) and not touches_complex(anchor):

@@ -252,7 +252,9 @@ class _Builder:
         self.kept_bytes = 0
 
     def build(self) -> Plan:
-        groups, front, checks, self.last_failing = in_safe_order(self.fusion, self.updates)
+        groups, front, checks, self.last_failing = in_safe_order(
+            self.fusion, self.updates, self.target.groups(self.fusion)
+        )  # fmt: skip
         if not self.target.checks_first:
             checks, self.last_failing = [], -1
         for number, group in enumerate(groups):
@@ -275,7 +277,7 @@ class _Builder:
                 for anchor in checks:
                     place(index_check(self.fusion, anchor), number)
             made = [] if all(node.numel == 0 for node in group.roots) else self.target.requests(self.fusion, group)
-            if group.anchor is None and made:
+            if group.anchor is None and made and not group.parts:
                 self.write_over_inputs(number, made[0].kernel, shown)
                 self.write_over_temporaries(number, made[0].kernel)
             for node in group.roots:

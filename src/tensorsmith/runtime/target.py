@@ -73,6 +73,10 @@ class Target:
         graph = split_products(lower_convolutions(lower_pooling(graph, apart), lasting, stamped))
         return pack_products(reshape_before_bias(graph) if fusing else graph, stamped)
 
+    def groups(self, fusion: Fusion) -> list[Group]:
+        """The groups of a fusion, some of them joined where this target has a step for both."""
+        return fusion.groups
+
     def requests(self, fusion: Fusion, group: Group) -> list[Request]:
         """The steps of a group before their buffers have addresses."""
         if group.anchor is None:

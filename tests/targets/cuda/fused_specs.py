@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tensorsmith.core.dtypes import DType, bool_, float32, float64, int64, uint32
+from tensorsmith.kernels.joint import JointSpec
 from tensorsmith.kernels.spec import Instr, KernelSpec, Kind, Operand, Store
 from tensorsmith.scalar.table import Fn
 
@@ -130,6 +131,31 @@ def layer_norm_gradient(rows, length, dtype) -> KernelSpec:
     whole, row, column = (length, 1), (1, 0), (0, 1)
     inputs = [(dtype, whole), (dtype, whole), (dtype, column), (float32, row), (float32, row)]
     return b.spec("layer_norm_gradient", (rows, length), 1, inputs, [(dtype, whole, dx)])
+
+
+def layer_norm_joint(rows, length, dtype, weighted=float32) -> JointSpec:
+    """y and dx of x, dy, weight, with the sums over the rows of dy * h and dy."""
+    b = Body()
+    x, dy, weight = b.load(0, dtype), b.load(1, dtype), b.load(2, weighted)
+    share = b.const(1.0 / length)
+    centred = b.fn(Fn.SUB, x, b.fn(Fn.MUL, b.reduce("sum", x), share))
+    variance = b.fn(Fn.MUL, b.reduce("sum", b.fn(Fn.MUL, centred, centred)), share)
+    scale = b.fn(Fn.RSQRT, b.fn(Fn.ADD, variance, b.const(1e-5)))
+    normal, g = b.fn(Fn.MUL, centred, scale), b.fn(Fn.MUL, dy, weight)
+    first = b.fn(Fn.MUL, b.reduce("sum", g), share)
+    second = b.fn(Fn.MUL, b.reduce("sum", b.fn(Fn.MUL, g, normal)), share)
+    dx = b.fn(Fn.MUL, b.fn(Fn.SUB, b.fn(Fn.SUB, g, first), b.fn(Fn.MUL, normal, second)), scale)
+    summed = ((b.fn(Fn.MUL, dy, normal), "sum"), (dy, "sum"))
+    whole, column = (length, 1), (0, 1)
+    inputs = [(dtype, whole), (dtype, whole), (weighted, column)]
+    stores = [(dtype, whole, b.fn(Fn.MUL, normal, weight)), (dtype, whole, dx)]
+    along = b.spec("layer_norm", (rows, length), 1, inputs, stores)
+    ends, of = Body(), along.body[dy].dtype
+    totals = [ends.reduce("sum", ends.load(k, of)) for k in range(2)]
+    ends_spec = ends.spec(
+        "sums", (1, length), 0, [(of, (length, 1))] * 2, [(weighted, column, total, True) for total in totals]
+    )  # fmt: skip
+    return JointSpec(along, summed, ends_spec)
 
 
 def layer_norm_weights(rows, length, dtype) -> KernelSpec:

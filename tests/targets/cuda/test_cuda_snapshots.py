@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tensorsmith.core.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64, uint8
+from tensorsmith.kernels.joint import JointSpec
 from tensorsmith.kernels.spec import KernelSpec
-from tensorsmith.targets.cuda.kernel import DeviceProperties
+from tensorsmith.targets.cuda.joint import lower_joint
+from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
 from tensorsmith.targets.cuda.lower import lower
 
 sys.path.append(str(Path(__file__).parent))
@@ -31,6 +33,7 @@ KEPT = {
     "softmax_columns_in_clusters": specs.softmax((8192, 8192), 0, float32),
     "softmax_columns_in_parts": specs.softmax((65536, 1024), 0, float32),
     "layer_norm": specs.layer_norm(65536, 1024, bfloat16),
+    "layer_norm_in_rounds": specs.layer_norm_joint(65536, 1024, bfloat16, bfloat16),
     "layer_norm_weights": specs.layer_norm_weights(65536, 1024, bfloat16),
     "sum_of_everything": specs.reduction("sum", (1, 1 << 28), 1, float32),
     "argmax_columns": specs.reduction("argmax", (1000, 64), 0, float32),
@@ -38,13 +41,18 @@ KEPT = {
 }
 
 
-def kept_text(spec: KernelSpec) -> str:
+def lowered_of(spec: KernelSpec | JointSpec, properties: DeviceProperties) -> Lowered:
+    return lower_joint(spec, properties) if isinstance(spec, JointSpec) else lower(spec, properties)
+
+
+def kept_text(spec: KernelSpec | JointSpec) -> str:
     """All launches of a spec on an H200."""
-    lowered = lower(spec, DeviceProperties())
+    lowered = lowered_of(spec, DeviceProperties())
     parts = []
     for launch in lowered.launches:
         parts.append(f"// grid {launch.grid} block {launch.block} cluster {launch.cluster}\n\n{launch.source}")
-    return f"// {spec.name} over {spec.domain}, scratch {lowered.scratch}\n" + "\n".join(parts)
+    domain = spec.rows.domain if isinstance(spec, JointSpec) else spec.domain
+    return f"// {spec.name} over {domain}, scratch {lowered.scratch}\n" + "\n".join(parts)
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -62,7 +70,8 @@ def test_no_kept_text_is_left_over():
 
 DEVICES = [DeviceProperties(), DeviceProperties("sm_80", 108), DeviceProperties("sm_75", 40, threads=1024)]
 SWEEP = [
-    *KEPT.values(), specs.gelu((1001,), float16), specs.multiply_add((30, 64), int64, (64, 1), (0, 1), (1, 0)),
+    *KEPT.values(), specs.layer_norm_joint(5000, 100, float32), specs.layer_norm_joint(9000, 770, float16, float16),
+    specs.gelu((1001,), float16), specs.multiply_add((30, 64), int64, (64, 1), (0, 1), (1, 0)),
     specs.multiply_add((2, 100, 48), uint8, (4800, 1, 100), (0, 0, 1), (4800, 48, 1)), specs.transposed(100, 200, float64),
     specs.softmax((33, 100), 1, float64), specs.softmax((40, 2, 8, 6), 1, float16),
     specs.softmax_gradient((65, 1000), 1, float32), specs.layer_norm_gradient(50, 1024, bfloat16),
@@ -73,6 +82,6 @@ SWEEP = [
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.architecture)
-@pytest.mark.parametrize("spec", SWEEP, ids=lambda spec: f"{spec.name} {spec.domain}")
-def test_kernels_compile(spec: KernelSpec, device: DeviceProperties):
-    compile_all(lower(spec, device), (device.architecture,))
+@pytest.mark.parametrize("spec", SWEEP, ids=lambda spec: f"{spec.name} {getattr(spec, 'domain', '')}")
+def test_kernels_compile(spec: KernelSpec | JointSpec, device: DeviceProperties):
+    compile_all(lowered_of(spec, device), (device.architecture,))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tensorsmith.kernels.joint import JointSpec
 from tensorsmith.kernels.spec import KernelSpec
 
 
@@ -108,4 +109,4 @@ class Lowered:
     scratch: tuple[int, ...] = field(default=())
     bytes_moved: int = 0
     flops: int = 0
-    spec: KernelSpec | None = None
+    spec: KernelSpec | JointSpec | None = None

@@ -13,6 +13,8 @@ from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize, nu
 from tensorsmith.kernels.spec import KernelSpec, Kind
 from tensorsmith.targets.cuda import pointwise, row_plan, transpose
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
+from tensorsmith.targets.cuda.rounds_plan import ROUNDS, rounds_plan
+from tensorsmith.targets.cuda.row_rounds import RoundsText
 from tensorsmith.targets.cuda.row_text import RowText
 from tensorsmith.targets.cuda.row_tile import RowTile
 
@@ -65,17 +67,26 @@ def _rows(
     canonical: Canonical, name: str, given: tuple[Argument, ...], words: int, properties: DeviceProperties
 ) -> tuple[tuple[Launch, ...], tuple[int, ...]]:
     """Launches and scratch of a kernel with reductions."""
-    found = row_plan.plan(canonical, properties)
+    found = _layout(canonical, properties)
     scratch = tuple(row_plan.scratch(canonical, found))
     buffers = tuple(Word(words + index) for index in range(len(scratch)))
     launches = []
     for tile in found.tiles:
         declared, sizes = row_plan.sizes(canonical, found, tile)
-        source = _row_text(canonical.structure, tile, name, declared)
+        source = row_text(canonical.structure, tile, name, declared)
         grid = found.grid(tile, bool(canonical.structure.values_along))
         arguments = (*given, *buffers, ErrorWord(), sizes)
         launches.append(Launch(source, name, grid, tile.block, arguments, cluster=(1, tile.cluster, 1)))
     return tuple(launches), scratch
+
+
+def _layout(canonical: Canonical, properties: DeviceProperties) -> row_plan.RowPlan:
+    found = row_plan.plan(canonical, properties)
+    aheads = ROUNDS.get(row_plan.VARIANT)
+    if aheads and found.parts == 1 and found.tiles[0].inner and found.tiles[0].resident:
+        rounds = rounds_plan(canonical, properties, aheads)
+        return found if isinstance(rounds, str) else rounds
+    return found
 
 
 # Texts are kept: another shape of a structure under the same tile is the same text.
@@ -85,8 +96,9 @@ _transpose_text = _kept(transpose.text)
 
 
 @_kept
-def _row_text(structure: Structure, tile: RowTile, name: str, sizes_text: str) -> str:
-    return RowText(structure, tile, name, sizes_text).source()
+def row_text(structure: Structure, tile: RowTile, name: str, sizes_text: str) -> str:
+    """The text of a kernel with reductions."""
+    return (RoundsText if tile.rounds else RowText)(structure, tile, name, sizes_text).source()
 
 
 def counts(canonical: Canonical) -> tuple[int, int]:

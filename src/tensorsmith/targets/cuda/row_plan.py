@@ -4,6 +4,8 @@
     again       the row is too long for that: every pass reads it (a single pass needs it once anyhow)
     parts       too few rows to fill the card, or sums so long that they would lose digits: several blocks share a row, a
                 launch for every pass
+
+Blocks that stay and take row after row, as sums over the rows want them, are laid out by `rounds_plan.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,12 @@ from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties
 from tensorsmith.targets.cuda.rescaled_sums import rescaled_sums
 from tensorsmith.targets.cuda.row_tile import WARP, RowTile, kept_values, passes
 from tensorsmith.targets.cuda.sizes import sizes_struct
+
+# How kernels along rows that several threads hold go about it; sums over the rows always come in rounds (`rounds_plan.py`).
+#   held    a block for its rows, which holds what one pass reads of what all rows share
+#   shared  the same, but each pass reads that from a cache
+#   rounds  blocks stay and take row after row; ahead: and ask for the next before they reduce one
+VARIANT = "held"
 
 BLOCK = 256
 LONGEST_BLOCK = 512
@@ -45,7 +53,7 @@ class RowPlan:
     """The launches of a kernel with reductions.
 
     tiles: one for a kernel of one launch, else one for every pass; parts: blocks that share a row; points: rows, or packs of
-    them; units: of a row; chunk: of a part
+    them; units: of a row; chunk: of a part; blocks: that stay and take row after row (`rounds_plan.py`), 0 where none do
     """
 
     tiles: tuple[RowTile, ...]
@@ -53,9 +61,12 @@ class RowPlan:
     points: int
     units: int
     chunk: int
+    blocks: int = 0
 
     def grid(self, tile: RowTile, stores_along: bool) -> tuple[int, int, int]:
         """Blocks of one launch."""
+        if self.blocks:
+            return (self.blocks, 1, 1)
         last = tile.stage is not None and tile is self.tiles[-1]
         return (math.ceil(self.points / tile.across), 1 if last and not stores_along else self.parts, 1)
 
@@ -63,8 +74,8 @@ class RowPlan:
 def plan(canonical: Canonical, properties: DeviceProperties) -> RowPlan:
     """The layout of a kernel with reductions on a device."""
     levels = _levels(canonical.structure)
-    inner = not _packs_are_rows(canonical)
-    width = _inner_width(canonical) if inner else _outer_width(canonical)
+    inner = not packs_are_rows(canonical)
+    width = inner_width(canonical) if inner else _outer_width(canonical)
     points = math.prod(canonical.extents) // (1 if inner else width)
     units = canonical.reduce_extent * canonical.slab_extent // (width if inner else 1)
     base = RowTile(
@@ -72,6 +83,11 @@ def plan(canonical: Canonical, properties: DeviceProperties) -> RowPlan:
     )  # fmt: skip
     make = _inner if inner else _outer
     found = make(canonical, levels, base, points, units, properties)
+    return finished(canonical, found)
+
+
+def finished(canonical: Canonical, found: RowPlan) -> RowPlan:
+    """The layout with what follows from it: see `_finished`."""
     return replace(found, tiles=tuple(_finished(canonical, tile, found) for tile in found.tiles))
 
 
@@ -95,7 +111,7 @@ def _finished(canonical: Canonical, tile: RowTile, found: RowPlan) -> RowTile:
 # ------------------------------------------------------------------------------------------------------------- packs
 
 
-def _packs_are_rows(canonical: Canonical) -> bool:
+def packs_are_rows(canonical: Canonical) -> bool:
     """Whether neighbours in memory are of different rows rather than of one."""
     structure = canonical.structure
     if math.prod(canonical.extents) == 1:
@@ -116,7 +132,7 @@ def _moving(canonical: Canonical) -> list[int]:
     return [k for k in memory if structure.along[k] or (structure.slabs and structure.slabs[k])]
 
 
-def _inner_width(canonical: Canonical) -> int:
+def inner_width(canonical: Canonical) -> int:
     structure = canonical.structure
     packed = [k for k in _moving(canonical) if structure.along[k] == 1]
     divides = [canonical.reduce_extent]
@@ -186,12 +202,12 @@ def element_passes(canonical: Canonical, levels: Levels) -> int:
     return sum(1 for roots in passes(canonical.structure, levels) if roots)
 
 
-def _power_of_two(value: int) -> int:
+def power_of_two(value: int) -> int:
     """The smallest power of two that is not less."""
     return 1 << max(value - 1, 0).bit_length()
 
 
-def _most_unrolled(canonical: Canonical, width: int) -> int:
+def most_unrolled(canonical: Canonical, width: int) -> int:
     body = canonical.structure.body
     compared = sum(_COMPARISON_COST for instr in body if instr.reduction in PLACES)
     return max(1, MOST_INSTRUCTIONS // (width * max(4, body_cost(body) + compared)))
@@ -211,9 +227,9 @@ def _inner(
     canonical: Canonical, levels: Levels, base: RowTile, rows: int, units: int, properties: DeviceProperties
 ) -> RowPlan:
     along = canonical.structure.along
-    most = _most_unrolled(canonical, base.width)
+    most = most_unrolled(canonical, base.width)
     if element_passes(canonical, levels) > 1:
-        shared = _shared_by_rows(canonical, levels)
+        shared = common_to_rows(canonical) if VARIANT == "shared" else _shared_by_rows(canonical, levels)
         for cluster, keep in _residences(canonical, levels, properties):
             cap = min(most, max(1, HELD_WORDS // held_words(canonical.structure, base.width, along, keep, shared)))
             lanes = _lanes(math.ceil(units / cluster), cap)
@@ -228,16 +244,22 @@ def _inner(
     return _in_parts(canonical, levels, tile, rows, units, properties)
 
 
-def _shared_by_rows(canonical: Canonical, levels: Levels) -> tuple[int, ...]:
-    """Inputs along the row that all rows share and several passes read: caches have them, registers need not."""
+def common_to_rows(canonical: Canonical) -> tuple[int, ...]:
+    """Inputs along the row that all rows share."""
     structure = canonical.structure
     if canonical.extents == (1,):
         return ()
+    return tuple([k for k in range(len(structure.inputs)) if structure.along[k] and not any(canonical.strides[k])])
+
+
+def _shared_by_rows(canonical: Canonical, levels: Levels) -> tuple[int, ...]:
+    """Those of them that several passes read: caches have them, registers need not."""
+    structure = canonical.structure
     found = []
-    for k in range(len(structure.inputs)):
+    for k in common_to_rows(canonical):
         loads = {p for p, instr in enumerate(structure.body) if instr.kind is Kind.LOAD and instr.index == k}
         reading = sum(bool(loads & needed_for(structure, roots)) for roots in passes(structure, levels))
-        if structure.along[k] and not any(canonical.strides[k]) and reading > 1:
+        if reading > 1:
             found.append(k)
     return tuple(found)
 
@@ -245,8 +267,8 @@ def _shared_by_rows(canonical: Canonical, levels: Levels) -> tuple[int, ...]:
 def _lanes(units: int, cap: int) -> int:
     """Threads of a row with at most `cap` units each: as many as there are units, up to a warp, before any takes two."""
     if units <= WARP:
-        return _power_of_two(units)
-    return max(WARP, _power_of_two(math.ceil(units / cap)))
+        return power_of_two(units)
+    return max(WARP, power_of_two(math.ceil(units / cap)))
 
 
 def _rows_of_block(tile: RowTile, rows: int, properties: DeviceProperties) -> RowTile:
@@ -264,14 +286,14 @@ def _outer(
     canonical: Canonical, levels: Levels, base: RowTile, columns: int, units: int, properties: DeviceProperties
 ) -> RowPlan:
     structure = canonical.structure
-    most = _most_unrolled(canonical, base.width)
+    most = most_unrolled(canonical, base.width)
     narrowest = min((structure.operand_dtypes[k].itemsize for k in _moving(canonical)), default=4)
     if element_passes(canonical, levels) > 1:
-        least = min(_power_of_two(columns), max(1, COLUMNS_BYTES // (base.width * narrowest)))
+        least = min(power_of_two(columns), max(1, COLUMNS_BYTES // (base.width * narrowest)))
         for cluster, keep in _residences(canonical, levels, properties):
             cap = min(most, max(1, HELD_COLUMNS // held_words(structure, base.width, structure.inner, keep)))
             per_block = math.ceil(units / cluster)
-            lanes = max(_power_of_two(math.ceil(per_block / cap)), max(1, WARP // least))
+            lanes = max(power_of_two(math.ceil(per_block / cap)), max(1, WARP // least))
             if lanes * least > LONGEST_COLUMNS_BLOCK:
                 continue
             across = least
@@ -284,9 +306,9 @@ def _outer(
             if _shared_bytes(canonical, levels, tile) <= STATIC_SHARED:
                 return RowPlan((tile,), cluster, columns, units, tile.lanes * tile.unroll)
     read = max(1, _read_bytes(canonical, base.width, structure.inner))
-    unroll = min(most, 8, max(1, 2 * IN_FLIGHT // read), _power_of_two(units))
-    across = min(WARP, _power_of_two(columns))
-    lanes = max(WARP // across, min(BLOCK // across, _power_of_two(math.ceil(units / unroll))))
+    unroll = min(most, 8, max(1, 2 * IN_FLIGHT // read), power_of_two(units))
+    across = min(WARP, power_of_two(columns))
+    lanes = max(WARP // across, min(BLOCK // across, power_of_two(math.ceil(units / unroll))))
     tile = replace(base, lanes=lanes, across=across, unroll=unroll)
     while _shared_bytes(canonical, levels, tile) > STATIC_SHARED and tile.lanes > WARP // across:
         tile = replace(tile, lanes=tile.lanes // 2)
@@ -335,7 +357,7 @@ def _in_parts(
     stages = [number for number, reduces in enumerate(levels.reduces) if reduces]
     last = replace(tile, stage=levels.count)
     if not canonical.structure.values_along and not tile.inner:  # only joins parts: many lanes, in many blocks
-        lanes = min(WARP, max(1, _power_of_two(parts)))
+        lanes = min(WARP, max(1, power_of_two(parts)))
         last = replace(last, lanes=lanes, across=BLOCK // lanes, blocks=1)
     tiles = [*(replace(tile, stage=stage) for stage in stages), last]
     return RowPlan(tuple(tiles), parts, points, units, chunk)

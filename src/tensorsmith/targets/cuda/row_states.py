@@ -149,12 +149,13 @@ class RowStates:
     def _across_warps(self, positions: Sequence[int]) -> None:
         """The warps of a block that share a row: each joins the results of all by a tree of its own."""
         warps = self.tile.lanes // WARP
+        row = f"threadIdx.y * {warps} + " if self.tile.across > 1 else ""
         for p in positions:
-            self._shared(p, str(warps))
-            self._line(f"if (lane % {WARP} == 0) {{ {self._to_shared(p, f'lane / {WARP}', '0')} }}")
+            self._shared(p, str(warps * self.tile.across))
+            self._line(f"if (lane % {WARP} == 0) {{ {self._to_shared(p, f'{row}lane / {WARP}', '0')} }}")
         self._line("__syncthreads();")
         for p in positions:
-            self._line(self._from_shared(p, f"lane % {warps}", "0"))
+            self._line(self._from_shared(p, f"{row}lane % {warps}", "0"))
             self._shuffled(p, warps)
 
     def _across_columns(self, positions: Sequence[int]) -> None:

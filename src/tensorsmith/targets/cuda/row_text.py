@@ -65,7 +65,7 @@ class RowText(RowStates):
         self.divisors: set[str] = set()
         self.passed = 0
         along = [d for d, row in zip(structure.outputs, structure.rows) if not row]
-        self.all_halves = all(dtype.is_half for dtype in along)
+        self.all_halves = all(dtype.is_half for dtype in along) and not structure.summed
         self.uniform = uniform_scope(structure)
         self.row_known: dict[int, str] = dict(self.uniform.known)
         self.stored: set[int] = set()  # kept values computed by a pass before
@@ -75,7 +75,15 @@ class RowText(RowStates):
 
     def source(self) -> str:
         """The whole text."""
-        self._head()
+        self._fixed()
+        self._row_head()
+        self._row()
+        if self.tile.cluster > 1:
+            self._line("cluster_barrier();  // others may still read what this block has in shared memory")
+        return self._text()
+
+    def _row(self) -> None:
+        """All passes over a row, or those of this launch."""
         last = self.levels.count if self.tile.stage is None else self.tile.stage
         for level in range(last):
             if self.tile.stage is None:
@@ -87,8 +95,8 @@ class RowText(RowStates):
         else:
             self._store_along()
             self._store_rows()
-        if self.tile.cluster > 1:
-            self._line("cluster_barrier();  // others may still read what this block has in shared memory")
+
+    def _text(self) -> str:
         kernel = "\n".join([self._signature(), *self.lines, "}"])
         index = f"typedef {'int' if self.tile.narrow else 'long long'} Index;"
         functions = with_dependencies(kernel, MEMORY_FUNCTIONS)
@@ -101,19 +109,30 @@ class RowText(RowStates):
                 arguments.append(f"{memory_type(state_dtype(self.structure, self.body[p]))}* part{p}")
                 if (second := self._second(p)) is not None:
                     arguments.append(f"{second}* place{p}")
-        arguments += ["long long* error", "const Sizes sizes"]
+        arguments += [*self._partial_results(), "long long* error", "const Sizes sizes"]
         blocks = f", {self.tile.blocks}" if self.tile.blocks > 1 else ""
         bounds = f"__launch_bounds__({self.tile.threads}{blocks})"
         return f'extern "C" __global__ void {bounds} {self.name}({", ".join(arguments)}) {{'
 
-    def _head(self) -> None:
+    def _partial_results(self) -> list[str]:
+        """Parameters for what blocks leave of sums over the rows."""
+        return []
+
+    def _fixed(self) -> None:
+        """What is the same for all rows."""
         tile = self.tile
         self.lines += self.uniform.lines
-        row, lane = ("y", "x") if tile.inner else ("x", "y")
-        self._line(f"const int lane = threadIdx.{lane};")
-        self._line(f"const Index number = blockIdx.x * (Index){tile.across} + threadIdx.{row};")
+        self._line(f"const int lane = threadIdx.{'x' if tile.inner else 'y'};")
+
+    def _row_number(self, first: str) -> None:
+        """The row of a thread."""
+        self._line(f"const Index number = {first} + threadIdx.{'y' if self.tile.inner else 'x'};")
         self._line("const bool live = number < (Index)sizes.points;")
         self._line("const Index i = live ? number : (Index)sizes.points - 1;  // threads beyond the last row repeat it")
+
+    def _row_head(self) -> None:
+        tile = self.tile
+        self._row_number(f"blockIdx.x * (Index){tile.across}")
         if tile.stage is None and tile.cluster == 1:
             self._line("const Index begin = lane, end = (Index)sizes.units;")
         else:
@@ -124,15 +143,8 @@ class RowText(RowStates):
             self._line("const Index begin = from + lane;")
             self._line("const Index next = from + (Index)sizes.chunk;")
             self._line("const Index end = next < (Index)sizes.units ? next : (Index)sizes.units;")
-        self._line(f"Index {', '.join(f'o{k}' for k in range(self.structure.operand_count))};")
-        self._line("{")
-        for line in coordinate_lines("i", tile.rank, range(self.structure.operand_count), [2] * len(self.moves), "o{k}"):
-            self._line("    " + line)
-        self._line("}")
-        packed = {self.names[k]: self.structure.operand_dtypes[k] for k in self._packed()}
-        self.aligned = aligned_test(packed, tile.width)
-        if self.aligned != "true":
-            self._line(f"const bool aligned = {self.aligned};")
+        self._offsets("o", range(self.structure.operand_count))
+        self._alignment()
         if tile.resident:
             self._declare_packs("", self.read)
             self._loads("begin", "")
@@ -140,6 +152,20 @@ class RowText(RowStates):
             self._row_packs()
         for p in self.kept:
             self._line(f"{c_type(self.body[p].dtype)} k{p}[{tile.unroll}][{tile.width}];")
+
+    def _offsets(self, name: str, operands: Sequence[int]) -> None:
+        """Where operands are at row i."""
+        self._line(f"Index {', '.join(f'{name}{k}' for k in operands)};")
+        self._line("{")
+        for line in coordinate_lines("i", self.tile.rank, operands, [2] * len(self.moves), name + "{k}"):
+            self._line("    " + line)
+        self._line("}")
+
+    def _alignment(self) -> None:
+        packed = {self.names[k]: self.structure.operand_dtypes[k] for k in self._packed()}
+        self.aligned = aligned_test(packed, self.tile.width)
+        if self.aligned != "true":
+            self._line(f"const bool aligned = {self.aligned};")
 
     def _packed(self) -> list[int]:
         """Operands in memory that are read or written by packs."""
@@ -157,9 +183,9 @@ class RowText(RowStates):
     def _pack_type(self, k: int) -> str:
         return f"Pack<{self.types[k]}, {self.tile.width if self.classes[k] else 1}>"
 
-    def _declare_packs(self, indent: str, operands: Iterable[int]) -> None:
+    def _declare_packs(self, indent: str, operands: Iterable[int], name: str = "x") -> None:
         for k in operands:
-            self._line(f"{indent}{self._pack_type(k)} x{k}[{self.tile.unroll}];")
+            self._line(f"{indent}{self._pack_type(k)} {name}{k}[{self.tile.unroll}];")
 
     def _row_packs(self) -> None:
         """What an outer kernel reads once for its rows."""
@@ -190,18 +216,21 @@ class RowText(RowStates):
             lines.append("const Index slab = divide(q, sizes.slab_divisor), step = q - slab * (Index)sizes.slab_units;")
         return lines
 
-    def _place(self, k: int) -> str:
-        """An operand's offset at unit q."""
-        offset = f"o{k}"
+    def _place(self, k: int, row: str = "o") -> str:
+        """An operand's offset at unit q; row: the name of the offset of its row."""
+        offset = f"{row}{k}"
         if self.structure.along[k]:
             offset += f" + {'step' if self.tile.slabs else 'q'} * (Index)sizes.along[{k}]"
         if self.tile.slabs and self.structure.slabs[k]:
             offset += f" + slab * (Index)sizes.from_slab[{k}]"
         return offset
 
-    def _loads(self, base: str, indent: str) -> None:
-        """Ask for all units of a thread, in one run of accesses."""
-        if not self.read:
+    def _loads(
+        self, base: str, indent: str, operands: Sequence[int] | None = None, pack: str = "x", row: str = "o"
+    ) -> None:  # fmt: skip
+        """Ask for all units of a thread, in one run of accesses; operands: those of the row where not given."""
+        operands = self.read if operands is None else operands
+        if not operands:
             return
         ways = [True] if self.aligned == "true" else [True, False]
         for way in ways:
@@ -211,10 +240,10 @@ class RowText(RowStates):
             self._line(f"{indent}for (int n = 0; n < {self.tile.unroll}; n++) {{")
             for line in self._unit_lines(base):
                 self._line(f"{indent}    {line}")
-            for k in self.read:
-                load = self._load(k, f"x{k}[n]", f"in{k} + {self._place(k)}", way)
+            for k in operands:
+                load = self._load(k, f"{pack}{k}[n]", f"in{k} + {self._place(k, row)}", way)
                 if not self.tile.exact:
-                    self._line(f"{indent}    x{k}[n] = {{}};")
+                    self._line(f"{indent}    {pack}{k}[n] = {{}};")
                     load = f"if (q < end) {load}"
                 self._line(f"{indent}    {load}")
             self._line(f"{indent}}}")
@@ -435,12 +464,13 @@ class RowText(RowStates):
     def _store_along(self) -> None:
         structure, width = self.structure, self.tile.width
         chosen = [(k, v) for k, v, row in zip(self.outputs, structure.values, structure.rows) if not row]
-        if not chosen:
+        if not chosen and not structure.summed:
             return
         halves = {k: narrowed(structure, value) for k, value in chosen}
         roots = [value if (half := halves[k]) is None else half for k, value in chosen]
-        self._row_values(roots)
-        self._divisors(roots)
+        wanted = [*roots, *[value for value, _ in structure.summed]]
+        self._row_values(wanted)
+        self._divisors(wanted)
         inside = self._element_scope("        ")
         before, after = [], []
         for (k, _), root in zip(chosen, roots):
@@ -449,12 +479,16 @@ class RowText(RowStates):
             inside.line(f"{f'f{k}[e]' if half else f'y{k}.at[e]'} = {inside.value(root)};")
             if half:
                 after.append(narrow_line(structure.operand_dtypes[k], f"y{k}", f"f{k}"))
+        self._take_into_sums(inside)
         if not self.tile.inner or self.tile.across > 1:
             after.append("if (!live) continue;")
         for k, _ in chosen:
             address = f"{self.names[k]} + {self._place(k)}"
             after += self._either(self._store(k, f"y{k}", address, True), self._store(k, f"y{k}", address, False))
         self._pass(inside, before, after)
+
+    def _take_into_sums(self, inside: Scope) -> None:
+        """Lines that take an element into the sums over the rows (`row_rounds.py`)."""
 
     def _store_rows(self) -> None:
         structure = self.structure

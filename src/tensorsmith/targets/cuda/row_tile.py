@@ -21,6 +21,7 @@ class RowTile:
     cluster: blocks that share a row in one launch; keep: whether a resident row has its expensive values beside it
     blocks: how many blocks a multiprocessor must have room for
     shared: inputs along the row that all rows share: each pass of a resident row reads them anew, from a cache
+    rounds: whether blocks stay and take row after row (`row_rounds.py`); ahead: and ask for the next before they reduce one
     """
 
     inner: bool
@@ -38,6 +39,8 @@ class RowTile:
     keep: bool = True
     blocks: int = 1
     shared: tuple[int, ...] = ()
+    rounds: bool = False
+    ahead: bool = False
 
     @property
     def threads(self) -> int:
