@@ -170,18 +170,21 @@ def run_launch(launch: Launch, words: Sequence[bytes], error: bytes) -> None:
         aligned[start : start + len(packed)] = np.frombuffer(packed, np.uint8)
         keep.append((aligned, aligned.ctypes.data + start))
     pointers = np.array([address for _, address in keep] or [0], np.uint64)
-    if launch.cluster == (1, 1, 1):
+    if launch.cluster == (1, 1, 1) and not launch.together:
         geometry = (*launch.grid, *launch.block, launch.shared_bytes)
         call("cuLaunchKernel", function, *geometry, 0, pointers.ctypes.data, 0)
         return
-    config, cluster = driver.CUlaunchConfig(), driver.CUlaunchAttribute()
+    config = driver.CUlaunchConfig()
+    cluster, together = driver.CUlaunchAttribute(), driver.CUlaunchAttribute()
     for field, value in zip(("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ"),
                             (*launch.grid, *launch.block)):  # fmt: skip
         setattr(config, field, value)
     config.sharedMemBytes = launch.shared_bytes
     cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = launch.cluster
-    config.attrs, config.numAttrs = [cluster], 1
+    together.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    together.value.cooperative = int(launch.together)
+    config.attrs, config.numAttrs = [cluster, together], 2
     if launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > 8:
         call("cuFuncSetAttribute", function, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
     call("cuLaunchKernelEx", config, function, pointers.ctypes.data, 0)

@@ -18,7 +18,7 @@ enum : int {
     INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600,
     ILLEGAL_ADDRESS = 700, OUT_OF_RESOURCES = 701, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900,
     CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903, CAPTURE_UNJOINED = 904, CAPTURE_IMPLICIT = 906,
-    CAPTURE_WRONG_THREAD = 908, INVALID_CLUSTER = 912
+    CAPTURE_WRONG_THREAD = 908, INVALID_CLUSTER = 912, COOPERATIVE_TOO_LARGE = 720
 };
 
 struct Context {
@@ -45,6 +45,7 @@ struct Node {
     // a kernel
     Function* function = nullptr;
     Index3 grid{}, block{}, cluster{1, 1, 1};
+    bool together = false;  // a cooperative launch: its blocks run at the same time
     unsigned int shared_bytes = 0;
     std::vector<std::vector<char>> parameters;
     // a copy, or a fill

@@ -574,6 +574,7 @@ static const std::map<int, std::pair<const char*, const char*>>& errors() {
         {904, {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"}},
         {906, {"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream"}},
         {908, {"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"}},
+        {720, {"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"}},
         {912, {"CUDA_ERROR_INVALID_CLUSTER_SIZE", "cluster misconfiguration"}},
     };
     return known;

@@ -157,6 +157,10 @@ Result check_launch(const Node& n) {
         say("more dynamic shared memory than the kernel's attribute allows");
         return INVALID_VALUE;
     }
+    if (n.together && (c.x * c.y * c.z != 1 || (size_t)g.x * g.y * g.z > machine::MOST_CLUSTER)) {
+        say("more blocks of a cooperative launch than the emulator runs at once, or clusters of them");
+        return COOPERATIVE_TOO_LARGE;
+    }
     const unsigned int size = c.x * c.y * c.z;
     if (!size || g.x % c.x || g.y % c.y || g.z % c.z || size > (n.function->large_clusters ? 16u : 8u)) return INVALID_CLUSTER;
     for (size_t i = 0; i < n.parameters.size(); i++) {  // an address of the host is a mistake that would work here
@@ -196,7 +200,7 @@ Result Node::run() {
             }
             pointers.push_back(nullptr);
             const double begun = now();
-            const int code = machine::run({function->kernel, grid, block, cluster, shared_bytes, pointers.data(), function->module->static_bytes});
+            const int code = machine::run({function->kernel, grid, block, together ? grid : cluster, shared_bytes, pointers.data(), function->module->static_bytes});
             if (trace())
                 fprintf(stderr, "%s <<<(%u, %u, %u), (%u, %u, %u), %u>>> %.3f ms\n", function->kernel->name, grid.x, grid.y, grid.z,
                         block.x, block.y, block.z, shared_bytes, now() - begun);
@@ -297,10 +301,7 @@ API Result cuLaunchKernelEx(const LaunchConfig* c, Function* f, void** parameter
     for (unsigned int i = 0; i < c->count; i++) {
         const LaunchAttribute& a = c->attributes[i];
         if (a.id == 4) node->cluster = {a.cluster.x, a.cluster.y, a.cluster.z};
-        if (a.id == 2 && a.flag) {
-            say("cooperative launches are not emulated");
-            return NOT_SUPPORTED;
-        }
+        if (a.id == 2) node->together = a.flag != 0;
     }
     return issue(c->stream, std::move(node));
 }
@@ -621,6 +622,7 @@ API Result cuGraphKernelNodeSetAttribute(Node* node, int id, const unsigned int*
     ENTER;
     if (node->type != 0) return INVALID_VALUE;
     if (id == 4) node->cluster = {value[0], value[1], value[2]};
+    if (id == 2) node->together = value[0] != 0;
     return check_launch(*node);
 }
 API Result cuGraphExecKernelNodeSetParams_v2(GraphExec* exec, Node* node, const KernelParameters* p) {

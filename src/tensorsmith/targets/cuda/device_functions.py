@@ -108,6 +108,13 @@ __device__ __forceinline__ float erf_for_bfloat16(float x) {
     q = __fmaf_rn(q, t, 1.0f);
     return x * p * reciprocal_estimate(q);
 }""",
+    # For results that are rounded to halves: 2^-24 of |x| off, relatively, and 0 below float's normal numbers.
+    "exp_for_half": """
+__device__ __forceinline__ float exp_for_half(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+}""",
     # Many numbers over one, for results that are rounded to halves: within 1.5 units in float's last place. The divisor is
     # scaled so that its reciprocal is a normal number.
     "scale_for_quotients": """

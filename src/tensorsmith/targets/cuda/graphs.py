@@ -43,9 +43,9 @@ class KernelGraph:
         self._state = array.array("q", [0] * len(State))
         self._cell[Cell.STREAM] = self._state.buffer_info()[0]
         launches = [each for recipe in self.recipes for each in recipe.keep.launches]  # type: ignore[attr-defined]
-        clusters = any(each.cluster != (1, 1, 1) for each in launches)
+        attributes = any(each.cluster != (1, 1, 1) or each.together for each in launches)
         for word, name in FUNCTIONS.items():
-            if word is not State.SET_ATTRIBUTE or clusters:
+            if word is not State.SET_ATTRIBUTE or attributes:
                 self._state[word] = driver.address(name)
         counts = [len(recipe.keep.launches) for recipe in self.recipes]  # type: ignore[attr-defined]
         self._nodes = array.array("Q", [0] * (sum(counts) + 1))

@@ -82,7 +82,10 @@ Argument = Word | Constant | ErrorWord | TensorMap
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: the text of a kernel, its entry's name, geometry and arguments in the order of its parameters."""
+    """One launch: the text of a kernel, its entry's name, geometry and arguments in the order of its parameters.
+
+    together: all blocks run at the same time (a cooperative launch), so that they can wait for each other
+    """
 
     source: str
     name: str
@@ -91,6 +94,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0  # dynamic
     cluster: tuple[int, int, int] = (1, 1, 1)
+    together: bool = False
 
 
 @dataclass(frozen=True)

@@ -118,12 +118,20 @@ class _Driver:
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
         config.sharedMemBytes = launch.shared_bytes
+        attributes = []
         if launch.cluster != (1, 1, 1):
             cluster = self._driver.CUlaunchAttribute()
             cluster.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             dimension = cluster.value.clusterDim
             dimension.x, dimension.y, dimension.z = launch.cluster
-            config.attrs, config.numAttrs = [cluster], 1
+            attributes.append(cluster)
+        if launch.together:
+            together = self._driver.CUlaunchAttribute()
+            together.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            together.value.cooperative = 1
+            attributes.append(together)
+        if attributes:
+            config.attrs, config.numAttrs = attributes, len(attributes)
         self.call("cuLaunchKernelEx", config, function, pointers.ctypes.data, 0)
 
     def architecture(self, device: Any) -> str:

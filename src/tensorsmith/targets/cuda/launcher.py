@@ -30,6 +30,7 @@ from tensorsmith.targets.cuda.launcher_text import (
     launcher_text,
 )
 
+_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # bytes -> CUtensorMapSwizzle
@@ -106,12 +107,13 @@ class LaunchTable:
         ctypes.memmove(self.address, content, len(content))
 
     def _launch_words(self, launch: Launch, function: int, maps: list[TensorMap]) -> list[_Part]:
-        attributes = b""
-        if launch.cluster != (1, 1, 1):
-            attributes = struct.pack("<4I", _CLUSTER_DIMENSION, 0, *launch.cluster[:2]) + struct.pack("<I", launch.cluster[2])
-            attributes = attributes.ljust(_ATTRIBUTE_BYTES, b"\0")
+        attributes, count = b"", 0
+        for kind, value in ((_CLUSTER_DIMENSION, launch.cluster), (_COOPERATIVE, (int(launch.together),))):
+            if value not in ((1, 1, 1), (0,)):
+                attributes += struct.pack(f"<2I{len(value)}I", kind, 0, *value).ljust(_ATTRIBUTE_BYTES, b"\0")
+                count += 1
         geometry = struct.pack("<8I", *launch.grid, *launch.block, launch.shared_bytes, len(launch.arguments))
-        words: list[_Part] = [function, *struct.unpack("<4Q", geometry), 0, attributes or 0, 1 if attributes else 0]
+        words: list[_Part] = [function, *struct.unpack("<4Q", geometry), 0, attributes or 0, count]
         assert len(words) == LAUNCH_WORDS
         for argument in launch.arguments:
             if isinstance(argument, Word):

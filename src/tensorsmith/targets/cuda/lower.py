@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tensorsmith.kernels.canonical import Canonical, Structure, canonicalize, numbers_apart
 from tensorsmith.kernels.spec import KernelSpec, Kind
-from tensorsmith.targets.cuda import pointwise, row_plan, transpose
+from tensorsmith.targets.cuda import pointwise, row_plan, row_walk, transpose, walk_plan
 from tensorsmith.targets.cuda.kernel import Argument, Constant, DeviceProperties, ErrorWord, Launch, Lowered, Word
 from tensorsmith.targets.cuda.rounds_plan import ROUNDS, rounds_plan
 from tensorsmith.targets.cuda.row_rounds import RoundsText
@@ -71,12 +71,19 @@ def _rows(
     scratch = tuple(row_plan.scratch(canonical, found))
     buffers = tuple(Word(words + index) for index in range(len(scratch)))
     launches = []
+    if found.groups:
+        counts = walk_plan.counts(canonical, found)
+        scratch = (*scratch, 4 * counts)
+        buffers = (*buffers, Word(words + len(buffers)))
+        launches.append(row_walk.clearing(name, words + len(buffers) - 1, counts))
     for tile in found.tiles:
         declared, sizes = row_plan.sizes(canonical, found, tile)
         source = row_text(canonical.structure, tile, name, declared)
         grid = found.grid(tile, bool(canonical.structure.values_along))
         arguments = (*given, *buffers, ErrorWord(), sizes)
-        launches.append(Launch(source, name, grid, tile.block, arguments, cluster=(1, tile.cluster, 1)))
+        ahead = walk_plan.place_starts(canonical.structure, tile, row_plan.moving_inputs(canonical))[-1] if tile.walks else 0
+        cluster = (1, tile.cluster, 1)
+        launches.append(Launch(source, name, grid, tile.block, arguments, ahead, cluster, together=tile.walks))
     return tuple(launches), scratch
 
 
@@ -86,6 +93,9 @@ def _layout(canonical: Canonical, properties: DeviceProperties) -> row_plan.RowP
     if aheads and found.parts == 1 and found.tiles[0].inner and found.tiles[0].resident:
         rounds = rounds_plan(canonical, properties, aheads)
         return found if isinstance(rounds, str) else rounds
+    if not found.tiles[0].inner and (found.tiles[0].cluster > 1 or not found.tiles[0].resident):
+        walking = walk_plan.walk_plan(canonical, properties)
+        return found if isinstance(walking, str) else walking
     return found
 
 
@@ -98,7 +108,8 @@ _transpose_text = _kept(transpose.text)
 @_kept
 def row_text(structure: Structure, tile: RowTile, name: str, sizes_text: str) -> str:
     """The text of a kernel with reductions."""
-    return (RoundsText if tile.rounds else RowText)(structure, tile, name, sizes_text).source()
+    kind = RoundsText if tile.rounds else row_walk.WalkText if tile.walks else RowText
+    return kind(structure, tile, name, sizes_text).source()
 
 
 def counts(canonical: Canonical) -> tuple[int, int]:

@@ -154,6 +154,43 @@ template <typename T> __device__ __forceinline__ T load_from_block(const T* shar
 }""",
 }
 
+# Blocks that stay: each thread has packs copied to a place of its own in shared memory, long before it takes them.
+_WALKS = {
+    "copy_ahead": """
+template <typename T, int N> __device__ __forceinline__ void copy_ahead(Pack<T, N>& to, const T* from) {
+    constexpr int word = Pack<T, N>::word_bytes;
+    #pragma unroll
+    for (int w = 0; w < Pack<T, N>::bytes / word; w++) {
+        const unsigned int place = (unsigned int)__cvta_generic_to_shared(reinterpret_cast<char*>(to.at) + w * word);
+        const void* source = reinterpret_cast<const char*>(from) + w * word;
+        if constexpr (word == 16) {
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(place), "l"(source) : "memory");
+        } else {
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(place), "l"(source), "n"(word) : "memory");
+        }
+    }
+}""",
+    "copies_asked": """
+__device__ __forceinline__ void copies_asked() { asm volatile("cp.async.commit_group;" ::: "memory"); }""",
+    "copies_done": """
+__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }""",
+    # What all blocks wrote before is seen by all of them behind it: release and acquire by one thread, barriers around it.
+    "wait_for_blocks": """
+__device__ __forceinline__ void wait_for_blocks(unsigned int* arrived, unsigned int blocks) {
+    __syncthreads();
+    if (threadIdx.x + threadIdx.y == 0) {
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(arrived) : "memory");
+        unsigned int count;
+        while (true) {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(arrived) : "memory");
+            if (count >= blocks) break;
+            __nanosleep(32);
+        }
+    }
+    __syncthreads();
+}""",
+}
+
 MEMORY_FUNCTIONS: dict[str, str] = {
-    name: text.strip() for name, text in (_PACKS | _HALVES | _PAIRS | _INDICES | _CLUSTERS).items()
+    name: text.strip() for name, text in (_PACKS | _HALVES | _PAIRS | _INDICES | _CLUSTERS | _WALKS).items()
 }

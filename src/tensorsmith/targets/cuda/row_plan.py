@@ -1,6 +1,7 @@
 """How kernels with reductions are laid out on a device: direction of packs, threads of a row, registers, parts, passes.
 
     registers   the row is read once and stays in registers from pass to pass, in one block or in the blocks of a cluster
+    walking     columns too long for a block are in the registers of several, which stay and take the next (`walk_plan.py`)
     again       the row is too long for that: every pass reads it (a single pass needs it once anyhow)
     parts       too few rows to fill the card, or sums so long that they would lose digits: several blocks share a row, a
                 launch for every pass
@@ -53,7 +54,8 @@ class RowPlan:
     """The launches of a kernel with reductions.
 
     tiles: one for a kernel of one launch, else one for every pass; parts: blocks that share a row; points: rows, or packs of
-    them; units: of a row; chunk: of a part; blocks: that stay and take row after row (`rounds_plan.py`), 0 where none do
+    them; units: of a row; chunk: of a part; blocks: that stay and take row after row (`rounds_plan.py`), 0 where none do;
+    groups: of walking blocks (`walk_plan.py`)
     """
 
     tiles: tuple[RowTile, ...]
@@ -62,9 +64,12 @@ class RowPlan:
     units: int
     chunk: int
     blocks: int = 0
+    groups: int = 0
 
     def grid(self, tile: RowTile, stores_along: bool) -> tuple[int, int, int]:
         """Blocks of one launch."""
+        if tile.walks:
+            return (self.groups, self.parts, 1)
         if self.blocks:
             return (self.blocks, 1, 1)
         last = tile.stage is not None and tile is self.tiles[-1]
@@ -75,7 +80,7 @@ def plan(canonical: Canonical, properties: DeviceProperties) -> RowPlan:
     """The layout of a kernel with reductions on a device."""
     levels = _levels(canonical.structure)
     inner = not packs_are_rows(canonical)
-    width = inner_width(canonical) if inner else _outer_width(canonical)
+    width = inner_width(canonical) if inner else outer_width(canonical)
     points = math.prod(canonical.extents) // (1 if inner else width)
     units = canonical.reduce_extent * canonical.slab_extent // (width if inner else 1)
     base = RowTile(
@@ -142,7 +147,7 @@ def inner_width(canonical: Canonical) -> int:
     return _limited(canonical, pack_width([structure.operand_dtypes[k].itemsize for k in packed], divides))
 
 
-def _outer_width(canonical: Canonical) -> int:
+def outer_width(canonical: Canonical) -> int:
     structure = canonical.structure
     packed = [k for k in range(structure.operand_count) if structure.inner[k] == 1 and not structure.is_coordinate(k)]
     divides = [canonical.extents[-1]]
@@ -163,11 +168,15 @@ def _limited(canonical: Canonical, width: int) -> int:
 # ------------------------------------------------------------------------------------------------- what a row weighs
 
 
+def moving_inputs(canonical: Canonical) -> list[int]:
+    """Inputs in memory that move along the row."""
+    return [k for k in _moving(canonical) if k < len(canonical.structure.inputs)]
+
+
 def _read_bytes(canonical: Canonical, width: int, classes: tuple[int, ...]) -> int:
     """Bytes of a unit."""
-    structure = canonical.structure
-    read = [k for k in _moving(canonical) if k < structure.first_coordinate]
-    return sum(structure.inputs[k].itemsize * (width if classes[k] else 1) for k in read)
+    inputs = canonical.structure.inputs
+    return sum(inputs[k].itemsize * (width if classes[k] else 1) for k in moving_inputs(canonical))
 
 
 @functools.lru_cache(maxsize=2048)
@@ -372,7 +381,7 @@ def _state_words(canonical: Canonical) -> int:
 
 def scratch(canonical: Canonical, found: RowPlan) -> list[int]:
     """Bytes of the scratch buffers of a kernel in parts: one for the states of every REDUCE, another for its places."""
-    if found.tiles[0].stage is None:
+    if found.tiles[0].stage is None and not found.groups:
         return []
     structure = canonical.structure
     rows = math.prod(canonical.extents)

@@ -46,10 +46,11 @@ class RowStates:
             return value
         return cast_expression(source, target, value)
 
-    def _start_states(self, p: int, width: int) -> None:
+    def _start_states(self, p: int, width: int, again: bool = False) -> None:
         kind = c_type(state_dtype(self.structure, self.body[p]))
         second = self._second(p)
-        self._line(f"{kind} s{p}[{width}];" + (f" {second} at{p}[{width}];" if second else ""))
+        if not again:
+            self._line(f"{kind} s{p}[{width}];" + (f" {second} at{p}[{width}];" if second else ""))
         start = f"s{p}[e] = {identity(self.structure, self.body[p])};"
         start += f" at{p}[e] = {0 if p in self.sums else -1};" if second else ""
         self._line("#pragma unroll")
@@ -263,10 +264,13 @@ class RowStates:
             self._line("    }")
         self._line("}")
 
-    def _joined_states(self, positions: Sequence[int]) -> None:
-        """Join what the parts of a row left in scratch: every block anew, in the same order."""
+    def _joined_states(self, positions: Sequence[int], again: bool = False) -> None:
+        """Join what the parts of a row left in scratch, every block anew, in the same order.
+
+        again: in states that are declared already
+        """
         for p in positions:
-            self._start_states(p, self.states)
+            self._start_states(p, self.states, again)
         self._line("#pragma unroll 4")
         self._line(f"for (long long part = lane; part < sizes.parts; part += {self.tile.lanes}) {{")
         for p in positions:

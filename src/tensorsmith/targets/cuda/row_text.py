@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensorsmith.core.dtypes import float32
+from tensorsmith.core.dtypes import DType, float32
 from tensorsmith.kernels.canonical import Structure
 from tensorsmith.kernels.levels import find_levels
 from tensorsmith.kernels.spec import Instr, Kind
@@ -47,7 +47,7 @@ class RowText(RowStates):
 
     def __init__(self, structure: Structure, tile: RowTile, name: str, sizes_text: str) -> None:
         levels, sums = find_levels(structure), dict[int, int]()
-        if not tile.resident:
+        if not tile.resident or tile.walks:
             levels, sums = rescaled_sums(structure, levels)
         super().__init__(structure, tile, sums)
         self.name, self.sizes_text, self.levels = name, sizes_text, levels
@@ -66,6 +66,7 @@ class RowText(RowStates):
         self.passed = 0
         along = [d for d, row in zip(structure.outputs, structure.rows) if not row]
         self.all_halves = all(dtype.is_half for dtype in along) and not structure.summed
+        self.only_halves = all(dtype.is_half for dtype in structure.outputs) and not structure.summed
         self.uniform = uniform_scope(structure)
         self.row_known: dict[int, str] = dict(self.uniform.known)
         self.stored: set[int] = set()  # kept values computed by a pass before
@@ -104,7 +105,7 @@ class RowText(RowStates):
 
     def _signature(self) -> str:
         arguments = parameters(self.structure)
-        if self.tile.stage is not None:
+        if self.tile.stage is not None or self.tile.walks:
             for p in self.reduces:  # in the order of `row_plan.py: scratch`
                 arguments.append(f"{memory_type(state_dtype(self.structure, self.body[p]))}* part{p}")
                 if (second := self._second(p)) is not None:
@@ -130,10 +131,9 @@ class RowText(RowStates):
         self._line("const bool live = number < (Index)sizes.points;")
         self._line("const Index i = live ? number : (Index)sizes.points - 1;  // threads beyond the last row repeat it")
 
-    def _row_head(self) -> None:
+    def _units_of_block(self) -> None:
         tile = self.tile
-        self._row_number(f"blockIdx.x * (Index){tile.across}")
-        if tile.stage is None and tile.cluster == 1:
+        if tile.stage is None and tile.cluster == 1 and not tile.walks:
             self._line("const Index begin = lane, end = (Index)sizes.units;")
         else:
             part = "(Index)blockIdx.y"
@@ -143,6 +143,11 @@ class RowText(RowStates):
             self._line("const Index begin = from + lane;")
             self._line("const Index next = from + (Index)sizes.chunk;")
             self._line("const Index end = next < (Index)sizes.units ? next : (Index)sizes.units;")
+
+    def _row_head(self) -> None:
+        tile = self.tile
+        self._row_number(f"blockIdx.x * (Index){tile.across}")
+        self._units_of_block()
         self._offsets("o", range(self.structure.operand_count))
         self._alignment()
         if tile.resident:
@@ -314,6 +319,16 @@ class RowText(RowStates):
             return None
         return divisor
 
+    def _special(self, instr: Instr, args: list[str]) -> str | None:
+        """What costs less than usual where its row, or what it is rounded to, is known."""
+        if instr.fn is Fn.EXP and self._exp_is_rounded(instr.dtype):
+            return f"exp_for_half({args[0]})"
+        return self._quotient(instr, args)
+
+    def _exp_is_rounded(self, dtype: DType) -> bool:
+        """Whether an exponential of this dtype only goes to results that are halves."""
+        return self.only_halves and dtype is float32
+
     def _quotient(self, instr: Instr, args: list[str]) -> str | None:
         divisor = self._divisor(instr)
         if divisor is None or f"inverse{divisor}" not in self.divisors:
@@ -335,7 +350,7 @@ class RowText(RowStates):
     def _element_scope(self, indent: str) -> Scope:
         known = dict(self.row_known)
         known |= {p: f"k{p}[n][e]" for p in self.stored}
-        return Scope(self.structure, indent, self._element_leaf, known, special=self._quotient)
+        return Scope(self.structure, indent, self._element_leaf, known, special=self._special)
 
     def _pass(
         self, inside: Scope, before: Sequence[str] = (), after: Sequence[str] = (), ahead: Sequence[str] = (),
@@ -496,7 +511,8 @@ class RowText(RowStates):
         if not chosen:
             return
         self._row_values([value for _, value in chosen])
-        first = "live && lane == 0" + (" && blockIdx.y == 0" if self.tile.stage is not None or self.tile.cluster > 1 else "")
+        together = self.tile.stage is not None or self.tile.cluster > 1 or self.tile.walks
+        first = "live && lane == 0" + (" && blockIdx.y == 0" if together else "")
         self._line(f"if ({first}) {{")
         for k, value in chosen:
             if self.tile.inner:

@@ -22,6 +22,7 @@ class RowTile:
     blocks: how many blocks a multiprocessor must have room for
     shared: inputs along the row that all rows share: each pass of a resident row reads them anew, from a cache
     rounds: whether blocks stay and take row after row (`row_rounds.py`); ahead: and ask for the next before they reduce one
+    walks: whether blocks stay and take one stretch of columns after the other together (`row_walk.py`)
     """
 
     inner: bool
@@ -41,6 +42,7 @@ class RowTile:
     shared: tuple[int, ...] = ()
     rounds: bool = False
     ahead: bool = False
+    walks: bool = False
 
     @property
     def threads(self) -> int:

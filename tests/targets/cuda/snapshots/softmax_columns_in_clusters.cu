@@ -1,5 +1,20 @@
-// softmax over (8192, 8192), scratch ()
-// grid (512, 8, 1) block (4, 64, 1) cluster (1, 8, 1)
+// softmax over (2000, 4096), scratch ()
+// grid (128, 2, 1) block (4, 64, 1) cluster (1, 2, 1)
+
+__device__ __forceinline__ float widen_bfloat16(unsigned short bits) {
+    return __uint_as_float((unsigned int)bits << 16);
+}
+
+__device__ __forceinline__ unsigned short narrow_bfloat16(float value) {
+#if __CUDA_ARCH__ >= 800
+    unsigned short bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+#else
+    const unsigned int word = __float_as_uint(value);  // half to even; NaN has one pattern
+    return value != value ? 0x7fff : (word + 0x7fff + (word >> 16 & 1)) >> 16;
+#endif
+}
 
 __device__ __forceinline__ float larger_float(float x, float y) {
 #if __CUDA_ARCH__ >= 800
@@ -16,20 +31,19 @@ template <typename T> __device__ __forceinline__ T maximum(T x, T y) {
 }
 template <> __device__ __forceinline__ float maximum<float>(float x, float y) { return larger_float(x, y); }
 
-__device__ __noinline__ float ordinary_quotient(float x, float divisor) { return x / divisor; }  // seldom: once in the text
-
-__device__ __forceinline__ float inverse_for_quotients(float divisor) {
-    const float size = fabsf(divisor);
-    return size > 8.67361738e-19f && size < 1152921504606846976.0f ? 1.0f / divisor : __int_as_float(0x7fc00000);
+__device__ __forceinline__ float exp_for_half(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
 }
 
-__device__ __forceinline__ float quotient(float x, float divisor, float inverse) {
-    const float first = x * inverse, size = fabsf(first);
-    if (size > 9.09494702e-13f && size < 1099511627776.0f) {
-        const float second = __fmaf_rn(__fmaf_rn(-first, divisor, x), inverse, first);
-        return __fmaf_rn(__fmaf_rn(-second, divisor, x), inverse, second);
-    }
-    return x == 0.0f && size == 0.0f ? first : ordinary_quotient(x, divisor);
+__device__ __forceinline__ float scale_for_quotients(float divisor) {
+    const float size = fabsf(divisor);
+    return size < 8.67361738e-19f ? 18446744073709551616.0f : size > 1152921504606846976.0f ? 5.42101086e-20f : 1.0f;
+}
+
+__device__ __forceinline__ float quotient_for_half(float x, float scale, float inverse) {
+    return x * scale * inverse;  // inverse: 1 / (divisor * scale)
 }
 
 template <typename T> struct Carrier { typedef int type; };
@@ -70,6 +84,15 @@ template <typename T, int N> __device__ __forceinline__ void store_pack(const Pa
     }
 }
 
+template <typename T, int N> __device__ __forceinline__ void forget(Pack<T, N>& pack) {
+    if constexpr (Pack<T, N>::bytes % 4 == 0) {
+        #pragma unroll
+        for (int w = 0; w < Pack<T, N>::bytes / 4; w++) {
+            asm volatile("" : "+r"(reinterpret_cast<unsigned int*>(pack.at)[w]));
+        }
+    }
+}
+
 template <typename T, int N, typename Index>
 __device__ __forceinline__ void load_elements(Pack<T, N>& pack, const T* from, Index step, int count) {
     #pragma unroll
@@ -84,6 +107,32 @@ __device__ __forceinline__ void store_elements(const Pack<T, N>& pack, T* to, In
     for (int e = 0; e < N; e++) {
         if (e < count) to[e * step] = pack.at[e];
     }
+}
+
+template <int N> __device__ __forceinline__ float widen_at_bfloat16(const Pack<unsigned short, N>& pack, int e) {
+    if constexpr (N % 2) return widen_bfloat16(pack.at[e]);
+    const unsigned int word = reinterpret_cast<const unsigned int*>(pack.at)[e / 2];
+    return __uint_as_float(e % 2 ? word & 0xffff0000u : word << 16);
+}
+
+__device__ __forceinline__ unsigned int narrow_pair_bfloat16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+    unsigned int bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+#else
+    return (unsigned int)narrow_bfloat16(high) << 16 | narrow_bfloat16(low);
+#endif
+}
+
+template <int N> __device__ __forceinline__ void narrow_pack_bfloat16(Pack<unsigned short, N>& pack, const float* values) {
+    #pragma unroll
+    for (int e = 0; e + 1 < N; e += 2) {
+        const unsigned int pair = narrow_pair_bfloat16(values[e], values[e + 1]);
+        pack.at[e] = (unsigned short)pair;
+        pack.at[e + 1] = (unsigned short)(pair >> 16);
+    }
+    if (N % 2) pack.at[N - 1] = narrow_bfloat16(values[N - 1]);
 }
 
 __device__ __forceinline__ void cluster_barrier() {
@@ -104,7 +153,7 @@ typedef int Index;
 
 struct Sizes { long long points, units, chunk, parts, divisors[1], extents[1], inner[2], along[2], steps[2][1]; };
 
-extern "C" __global__ void __launch_bounds__(256) kernel_softmax(const float* in0, float* out0, long long* error, const Sizes sizes) {
+extern "C" __global__ void __launch_bounds__(256) kernel_softmax(const unsigned short* in0, unsigned short* out0, long long* error, const Sizes sizes) {
     const int lane = threadIdx.y;
     const Index number = blockIdx.x * (Index)4 + threadIdx.x;
     const bool live = number < (Index)sizes.points;
@@ -119,137 +168,153 @@ extern "C" __global__ void __launch_bounds__(256) kernel_softmax(const float* in
         o1 = i * (Index)sizes.steps[1][0];
     }
     const bool aligned = ((reinterpret_cast<unsigned long long>(in0) | reinterpret_cast<unsigned long long>(out0)) & 15) == 0;
-    Pack<float, 4> x0[16];
+    Pack<unsigned short, 8> x0[16];
     if (aligned) {
     #pragma unroll
     for (int n = 0; n < 16; n++) {
         const Index q = begin + n * 64;
-        load_pack(x0[n], in0 + o0 + q * (Index)sizes.along[0]);
+        x0[n] = {};
+        if (q < end) load_pack(x0[n], in0 + o0 + q * (Index)sizes.along[0]);
     }
     } else {
     #pragma unroll
     for (int n = 0; n < 16; n++) {
         const Index q = begin + n * 64;
-        load_elements(x0[n], in0 + o0 + q * (Index)sizes.along[0], (Index)1, 4);
+        x0[n] = {};
+        if (q < end) load_elements(x0[n], in0 + o0 + q * (Index)sizes.along[0], (Index)1, 8);
     }
     }
-    float k3[16][4];
-    float s1[4];
+    float s2[8];
     #pragma unroll
-    for (int e = 0; e < 4; e++) { s1[e] = (-__int_as_float(0x7f800000)); }
+    for (int e = 0; e < 8; e++) { s2[e] = (-__int_as_float(0x7f800000)); }
     #pragma unroll
     for (int n = 0; n < 16; n++) {
         const Index q = begin + n * 64;
+        if (q >= end) continue;
         #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float v0 = x0[n].at[e];
-            s1[e] = maximum<float>(s1[e], v0);
+        for (int e = 0; e < 8; e++) {
+            const unsigned short v0 = x0[n].at[e];
+            const float v1 = widen_at_bfloat16(x0[n], e);
+            s2[e] = maximum<float>(s2[e], v1);
         }
     }
+    #pragma unroll
+    for (int n = 0; n < 16; n++) { forget(x0[n]); }
     #pragma unroll
     for (int distance = 16; distance >= 4; distance >>= 1) {
         #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float other = shuffle<float>(s1[e], distance);
-            s1[e] = maximum<float>(s1[e], other);
+        for (int e = 0; e < 8; e++) {
+            const float other = shuffle<float>(s2[e], distance);
+            s2[e] = maximum<float>(s2[e], other);
         }
     }
-    __shared__ float shared1[128];
+    __shared__ float shared2[256];
     if (lane % 8 == 0) {
         #pragma unroll
-        for (int e = 0; e < 4; e++) { shared1[lane / 8 * 16 + threadIdx.x * 4 + e] = s1[e]; }
+        for (int e = 0; e < 8; e++) { shared2[lane / 8 * 32 + threadIdx.x * 8 + e] = s2[e]; }
     }
     __syncthreads();
-    for (int c = lane * 4 + threadIdx.x; c < 16; c += 256) {
-        float several1[8];
+    for (int c = lane * 4 + threadIdx.x; c < 32; c += 256) {
+        float several2[8];
         #pragma unroll
-        for (int g = 0; g < 8; g++) { several1[g] = shared1[g * 16 + c]; }
-        float t1 = several1[0];
+        for (int g = 0; g < 8; g++) { several2[g] = shared2[g * 32 + c]; }
+        float t2 = several2[0];
         #pragma unroll
-        for (int g = 1; g < 8; g++) { t1 = maximum<float>(t1, several1[g]); }
-        shared1[c] = t1;
+        for (int g = 1; g < 8; g++) { t2 = maximum<float>(t2, several2[g]); }
+        shared2[c] = t2;
     }
     cluster_barrier();
-    __shared__ float cluster1[16];
-    for (int c = lane * 4 + threadIdx.x; c < 16; c += 256) {
-        float several1[8];
+    __shared__ float cluster2[32];
+    for (int c = lane * 4 + threadIdx.x; c < 32; c += 256) {
+        float several2[2];
         #pragma unroll
-        for (int g = 0; g < 8; g++) { several1[g] = load_from_block(&shared1[c], g); }
-        float t1 = several1[0];
+        for (int g = 0; g < 2; g++) { several2[g] = load_from_block(&shared2[c], g); }
+        float t2 = several2[0];
         #pragma unroll
-        for (int g = 1; g < 8; g++) { t1 = maximum<float>(t1, several1[g]); }
-        cluster1[c] = t1;
+        for (int g = 1; g < 2; g++) { t2 = maximum<float>(t2, several2[g]); }
+        cluster2[c] = t2;
     }
     __syncthreads();
     #pragma unroll
-    for (int e = 0; e < 4; e++) { s1[e] = cluster1[threadIdx.x * 4 + e]; }
-    float s4[4];
+    for (int e = 0; e < 8; e++) { s2[e] = cluster2[threadIdx.x * 8 + e]; }
+    float s5[8];
     #pragma unroll
-    for (int e = 0; e < 4; e++) { s4[e] = 0.0f; }
+    for (int e = 0; e < 8; e++) { s5[e] = 0.0f; }
     #pragma unroll
     for (int n = 0; n < 16; n++) {
         const Index q = begin + n * 64;
+        if (q >= end) continue;
         #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float v0 = x0[n].at[e];
-            const float v2 = v0 - s1[e];
-            const float v3 = expf(v2);
-            s4[e] = s4[e] + v3;
-            k3[n][e] = v3;
+        for (int e = 0; e < 8; e++) {
+            const unsigned short v0 = x0[n].at[e];
+            const float v1 = widen_at_bfloat16(x0[n], e);
+            const float v3 = v1 - s2[e];
+            const float v4 = exp_for_half(v3);
+            s5[e] = s5[e] + v4;
         }
     }
+    #pragma unroll
+    for (int n = 0; n < 16; n++) { forget(x0[n]); }
     #pragma unroll
     for (int distance = 16; distance >= 4; distance >>= 1) {
         #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float other = shuffle<float>(s4[e], distance);
-            s4[e] = s4[e] + other;
+        for (int e = 0; e < 8; e++) {
+            const float other = shuffle<float>(s5[e], distance);
+            s5[e] = s5[e] + other;
         }
     }
-    __shared__ float shared4[128];
+    __shared__ float shared5[256];
     if (lane % 8 == 0) {
         #pragma unroll
-        for (int e = 0; e < 4; e++) { shared4[lane / 8 * 16 + threadIdx.x * 4 + e] = s4[e]; }
+        for (int e = 0; e < 8; e++) { shared5[lane / 8 * 32 + threadIdx.x * 8 + e] = s5[e]; }
     }
     __syncthreads();
-    for (int c = lane * 4 + threadIdx.x; c < 16; c += 256) {
-        float several4[8];
+    for (int c = lane * 4 + threadIdx.x; c < 32; c += 256) {
+        float several5[8];
         #pragma unroll
-        for (int g = 0; g < 8; g++) { several4[g] = shared4[g * 16 + c]; }
-        float t4 = several4[0];
+        for (int g = 0; g < 8; g++) { several5[g] = shared5[g * 32 + c]; }
+        float t5 = several5[0];
         #pragma unroll
-        for (int g = 1; g < 8; g++) { t4 = t4 + several4[g]; }
-        shared4[c] = t4;
+        for (int g = 1; g < 8; g++) { t5 = t5 + several5[g]; }
+        shared5[c] = t5;
     }
     cluster_barrier();
-    __shared__ float cluster4[16];
-    for (int c = lane * 4 + threadIdx.x; c < 16; c += 256) {
-        float several4[8];
+    __shared__ float cluster5[32];
+    for (int c = lane * 4 + threadIdx.x; c < 32; c += 256) {
+        float several5[2];
         #pragma unroll
-        for (int g = 0; g < 8; g++) { several4[g] = load_from_block(&shared4[c], g); }
-        float t4 = several4[0];
+        for (int g = 0; g < 2; g++) { several5[g] = load_from_block(&shared5[c], g); }
+        float t5 = several5[0];
         #pragma unroll
-        for (int g = 1; g < 8; g++) { t4 = t4 + several4[g]; }
-        cluster4[c] = t4;
+        for (int g = 1; g < 2; g++) { t5 = t5 + several5[g]; }
+        cluster5[c] = t5;
     }
     __syncthreads();
     #pragma unroll
-    for (int e = 0; e < 4; e++) { s4[e] = cluster4[threadIdx.x * 4 + e]; }
-    float inverse4[4];
+    for (int e = 0; e < 8; e++) { s5[e] = cluster5[threadIdx.x * 8 + e]; }
+    float scale5[8], inverse5[8];
     #pragma unroll
-    for (int e = 0; e < 4; e++) { inverse4[e] = inverse_for_quotients(s4[e]); }
+    for (int e = 0; e < 8; e++) { scale5[e] = scale_for_quotients(s5[e]); inverse5[e] = 1.0f / (s5[e] * scale5[e]); }
     #pragma unroll
     for (int n = 0; n < 16; n++) {
         const Index q = begin + n * 64;
-        Pack<float, 4> y1;
+        if (q >= end) continue;
+        Pack<unsigned short, 8> y1; float f1[8];
         #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float v5 = quotient(k3[n][e], s4[e], inverse4[e]);
-            y1.at[e] = v5;
+        for (int e = 0; e < 8; e++) {
+            const unsigned short v0 = x0[n].at[e];
+            const float v1 = widen_at_bfloat16(x0[n], e);
+            const float v3 = v1 - s2[e];
+            const float v4 = exp_for_half(v3);
+            const float v6 = quotient_for_half(v4, scale5[e], inverse5[e]);
+            f1[e] = v6;
         }
+        narrow_pack_bfloat16(y1, f1);
         if (!live) continue;
         if (aligned) store_pack(y1, out0 + o1 + q * (Index)sizes.along[1]);
-        else store_elements(y1, out0 + o1 + q * (Index)sizes.along[1], (Index)1, 4);
+        else store_elements(y1, out0 + o1 + q * (Index)sizes.along[1], (Index)1, 8);
     }
+    #pragma unroll
+    for (int n = 0; n < 16; n++) { forget(x0[n]); }
     cluster_barrier();  // others may still read what this block has in shared memory
 }

@@ -1,5 +1,5 @@
-// softmax over (65536, 1024), scratch (131072, 131072)
-// grid (8, 32, 1) block (32, 8, 1) cluster (1, 1, 1)
+// softmax over (1048576, 128), scratch (133632, 133632)
+// grid (1, 261, 1) block (32, 8, 1) cluster (1, 1, 1)
 
 __device__ __forceinline__ float larger_float(float x, float y) {
 #if __CUDA_ARCH__ >= 800
@@ -84,19 +84,27 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel_softmax(const float*
         #pragma unroll
         for (int n = 0; n < 8; n++) {
             const Index q = base + n * 8;
-            load_pack(x0[n], in0 + o0 + q * (Index)sizes.along[0]);
+            x0[n] = {};
+            if (q < end) load_pack(x0[n], in0 + o0 + q * (Index)sizes.along[0]);
         }
         } else {
         #pragma unroll
         for (int n = 0; n < 8; n++) {
             const Index q = base + n * 8;
-            load_elements(x0[n], in0 + o0 + q * (Index)sizes.along[0], (Index)1, 4);
+            x0[n] = {};
+            if (q < end) load_elements(x0[n], in0 + o0 + q * (Index)sizes.along[0], (Index)1, 4);
         }
         }
         float z1[8][4];
         #pragma unroll
         for (int n = 0; n < 8; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) z1[n][e] = (-__int_as_float(0x7f800000));
+        }
+        #pragma unroll
+        for (int n = 0; n < 8; n++) {
             const Index q = base + n * 8;
+            if (q >= end) continue;
             #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const float v0 = x0[n].at[e];
@@ -144,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel_softmax(const float*
     }
 }
 
-// grid (8, 32, 1) block (32, 8, 1) cluster (1, 1, 1)
+// grid (1, 261, 1) block (32, 8, 1) cluster (1, 1, 1)
 
 __device__ __forceinline__ float larger_float(float x, float y) {
 #if __CUDA_ARCH__ >= 800
@@ -291,18 +299,21 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel_softmax(const float*
         #pragma unroll
         for (int n = 0; n < 8; n++) {
             const Index q = base + n * 8;
-            load_pack(x0[n], in0 + o0 + q * (Index)sizes.along[0]);
+            x0[n] = {};
+            if (q < end) load_pack(x0[n], in0 + o0 + q * (Index)sizes.along[0]);
         }
         } else {
         #pragma unroll
         for (int n = 0; n < 8; n++) {
             const Index q = base + n * 8;
-            load_elements(x0[n], in0 + o0 + q * (Index)sizes.along[0], (Index)1, 4);
+            x0[n] = {};
+            if (q < end) load_elements(x0[n], in0 + o0 + q * (Index)sizes.along[0], (Index)1, 4);
         }
         }
         #pragma unroll
         for (int n = 0; n < 8; n++) {
             const Index q = base + n * 8;
+            if (q >= end) continue;
             Pack<float, 4> y1;
             #pragma unroll
             for (int e = 0; e < 4; e++) {

@@ -31,6 +31,12 @@ template <typename T> __device__ __forceinline__ T maximum(T x, T y) {
 }
 template <> __device__ __forceinline__ float maximum<float>(float x, float y) { return larger_float(x, y); }
 
+__device__ __forceinline__ float exp_for_half(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+}
+
 __device__ __forceinline__ float scale_for_quotients(float divisor) {
     const float size = fabsf(divisor);
     return size < 8.67361738e-19f ? 18446744073709551616.0f : size > 1152921504606846976.0f ? 5.42101086e-20f : 1.0f;
@@ -199,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel_softmax(const unsigned 
             const unsigned short v0 = x0[n].at[e];
             const float v1 = widen_at_bfloat16(x0[n], e);
             const float v3 = v1 - s2[0];
-            const float v4 = expf(v3);
+            const float v4 = exp_for_half(v3);
             s5[e] = s5[e] + v4;
             k4[n][e] = v4;
         }
