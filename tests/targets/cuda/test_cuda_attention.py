@@ -3,12 +3,12 @@
 import math
 
 import pytest
+from cuda_compiles import quick_cubin
 
 from tensorsmith.core.dtypes import DType, bfloat16, bool_, float16, float32, float64
 from tensorsmith.core.views import Strided
 from tensorsmith.targets.cuda.attention import lower_attention
 from tensorsmith.targets.cuda.attention_spec import AttentionSpec
-from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.kernel import Constant, DeviceProperties, TensorMap, Word
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")
@@ -65,7 +65,7 @@ SWEEP = {
 @pytest.mark.parametrize("name", SWEEP)
 def test_nvrtc_takes_the_text(name: str, architecture: str) -> None:
     for launch in lower_attention(SWEEP[name], DeviceProperties(architecture)).launches:
-        assert compile_cubin(launch.source, launch.name, architecture).startswith(b"\x7fELF")
+        assert quick_cubin(launch.source, launch.name, architecture).startswith(b"\x7fELF")
 
 
 def test_a_new_shape_is_no_compilation() -> None:

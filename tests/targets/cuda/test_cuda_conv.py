@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from conv_cases import KINDS, problem, spec_only
+from cuda_compiles import quick_cubin
 
 from emulator.run import emulated_properties, run_lowered
 from tensorsmith.core.dtypes import bfloat16, float16, float32, float64, int8, int64
@@ -14,7 +15,6 @@ from tensorsmith.kernels.epilogue import COLUMN, Body
 from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.kernels.spec_conv import ConvSpec, without_zeros
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.conv import lower_conv
 from tensorsmith.targets.cuda.kernel import DeviceProperties
 
@@ -26,11 +26,6 @@ def emulated():
     import emulator
 
     emulator.activate()
-
-
-def nvrtc(source, name, architecture="sm_90a"):
-    """The cubin by NVRTC, whatever an emulated device has put in its place."""
-    return getattr(compile_cubin, "real", compile_cubin)(source, name, architecture)
 
 
 def conv_spec(dtype, x, w, stride=1, low=0, high=None, dilation=1, step=1, groups=1, strides=contiguous_strides, **more):
@@ -60,7 +55,7 @@ def test_text_compiles(dtype, rank, architecture):
     spec = conv_spec(dtype, (2, 4) + (9,) * rank, (6, 2) + (3,) * rank, low=1, step=(2,) + (1,) * (rank - 1), groups=2)
     launches = lower_conv(spec, DeviceProperties(architecture)).launches
     for source, name in {launch.source: launch.name for launch in launches}.items():
-        assert nvrtc(source, name, architecture)
+        assert quick_cubin(source, name, architecture)
 
 
 def test_body_is_in_the_text():
@@ -68,7 +63,7 @@ def test_body_is_in_the_text():
     lowered = lower_conv(spec, DeviceProperties())
     assert lowered.words == 4
     for launch in lowered.launches:
-        assert nvrtc(launch.source, launch.name)
+        assert quick_cubin(launch.source, launch.name)
 
 
 def test_shape_changes_no_text():
@@ -179,7 +174,7 @@ def test_implicit_products_compile(layout, kind, architecture, dtype):
     for x, w in [((8, 64, 8, 8), (64, 64, 3, 3)), ((64, 128, 32, 32), (256, 128, 3, 3)), ((8, 16, 16, 16), (8, 16, 3, 3))]:
         spec = spec_only(kind, dtype, x, w, padding=1, layout=layout, tf32=True)
         for launch in lower_conv(spec, DeviceProperties(architecture)).launches:
-            assert nvrtc(launch.source, launch.name, architecture)
+            assert quick_cubin(launch.source, launch.name, architecture)
 
 
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=lambda d: d.name)

@@ -2,10 +2,10 @@
 
 import pytest
 from conv_cases import problem, spec_only
+from cuda_compiles import quick_cubin
 
 from emulator.run import run_lowered
 from tensorsmith.core.dtypes import bfloat16
-from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.conv import lower_conv
 from tensorsmith.targets.cuda.conv_halo import Squares, halo_launches, pays_halo
 from tensorsmith.targets.cuda.kernel import DeviceProperties, Lowered
@@ -47,14 +47,13 @@ def test_it_is_chosen_where_there_are_tiles_enough(emulated):
 
 
 def test_text_compiles():
-    compile_text = getattr(compile_cubin, "real", compile_cubin)
     for x, w in (((512, 64, 32, 32), (64, 64, 3, 3)), ((512, 256, 8, 8), (256, 256, 3, 3))):
         for kind in ("forward", "input"):
             spec = spec_only(kind, bfloat16, x, w, padding=1, layout="nhwc")
             assert pays_halo(spec, DeviceProperties())
             (launch,), _ = halo_launches(spec, DeviceProperties())
             assert launch.shared_bytes <= DeviceProperties().shared_bytes
-            assert compile_text(launch.source, launch.name, "sm_90a")
+            assert quick_cubin(launch.source, launch.name, "sm_90a")
 
 
 def test_where_it_does_not_pay():

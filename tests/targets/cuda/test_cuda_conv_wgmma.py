@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from conv_cases import KINDS, problem, spec_only
+from cuda_compiles import quick_cubin
 
 from emulator.run import run_lowered
 from tensorsmith.core.dtypes import bfloat16, float16, float32
@@ -12,7 +13,6 @@ from tensorsmith.kernels.epilogue import COLUMN, WHOLE, Body
 from tensorsmith.kernels.spec import Instr, Kind
 from tensorsmith.kernels.spec_conv import without_zeros
 from tensorsmith.scalar.table import Fn
-from tensorsmith.targets.cuda.compile import compile_cubin
 from tensorsmith.targets.cuda.conv import lower_conv
 from tensorsmith.targets.cuda.conv_maps import box_of, fits_boxes, maps_take_w, maps_take_x
 from tensorsmith.targets.cuda.conv_tiles import WgmmaTile
@@ -93,11 +93,10 @@ def test_an_address_that_maps_do_not_take(kind, emulated):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_compiles(kind):
-    compile_text = getattr(compile_cubin, "real", compile_cubin)
     for w in ((64, 64, 3, 3), (256, 64, 3, 3)):
         for part in without_zeros(spec_only(kind, bfloat16, (64, 64, 32, 32), w, stride=2, padding=1, layout="nhwc")):
             for launch in wgmma_launches(part, DeviceProperties(), 3)[0]:
-                assert compile_text(launch.source, launch.name, "sm_90a")
+                assert quick_cubin(launch.source, launch.name, "sm_90a")
                 assert launch.shared_bytes <= DeviceProperties().shared_bytes
                 maps = [each for each in launch.arguments if isinstance(each, TensorMap)]
                 assert all(stride % 16 == 0 for each in maps for stride in each.strides)

@@ -1,6 +1,7 @@
 """The text of fused kernels: what it depends on, that NVRTC compiles it, what is refused; no GPU is needed."""
 
 import pytest
+from cuda_compiles import quick_cubin
 
 from tensorsmith.core import dtypes
 from tensorsmith.core.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64, uint32
@@ -183,3 +184,14 @@ def test_device_functions_stand_after_what_they_call():
     for name in FUNCTIONS:
         text = with_dependencies(f"{name}(x)")
         assert text.index(FUNCTIONS[name]) == len(text) - len(FUNCTIONS[name])
+
+
+WRONG = ["x = 1;", 'asm("no.such.instruction;");', "__shared__ int more[60000]; more[out[1]] = 1; out[2] = more[out[3]];"]
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_hardly_optimised_texts_are_refused_as_well(line):
+    text = 'extern "C" __global__ void k(int* out) {\n    ERROR\n    out[0] = 1;\n}'
+    assert quick_cubin(text.replace("ERROR", ""))
+    with pytest.raises(CudaCompileError):
+        quick_cubin(text.replace("ERROR", line))
