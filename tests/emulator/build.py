@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -32,7 +34,10 @@ def driver_library() -> Path:
     """The fake libcuda.so.1, compiled where its text has changed."""
     sources = sorted(NATIVE.glob("*.cpp"))
     path = cache() / f"driver-{_digest(*(p.read_bytes() for p in sorted(NATIVE.iterdir())), _compiler())}.so"
-    if not path.exists():
+    with open(path.with_suffix(".lock"), "w") as lock:  # one process compiles, whoever else starts now waits for it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return path
         arguments = ["-std=c++17", "-O2", "-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1"]
         _compile([*arguments, *map(str, sources), "-ldl"], path, "the fake driver")
     return path
@@ -55,7 +60,7 @@ def module(source: str, name: str = "kernel", architecture: str = "") -> bytes:
             written = Path(folder) / "module.cpp"
             written.write_text(text)
             options = ["-O1", *how, "-fvisibility=hidden", "-fno-gnu-unique", "-Wl,-Bsymbolic", f"-I{NATIVE}"]
-            _compile([*options, str(written), "-lm"], path, f"kernel {name} on the emulator", source)
+            _compile([*options, *_linker(), str(written), "-lm"], path, f"kernel {name} on the emulator", source)
     return path.read_bytes()
 
 
@@ -89,6 +94,12 @@ def version() -> int:
 @functools.cache
 def _compiler() -> bytes:
     return subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
+
+
+@functools.cache
+def _linker() -> list[str]:
+    """The quicker of the linkers that may be there."""
+    return ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
 
 
 @functools.cache
