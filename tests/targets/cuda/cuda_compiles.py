@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from tensorsmith.targets.cuda.kernel import Lowered
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")
+OLDEST_AND_NEWEST = ("sm_75", "sm_90a")
 
 _compiled: set[tuple[str, str]] = set()
 
@@ -44,8 +45,11 @@ def _compiler() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
-def compile_all(lowered: Lowered, architectures: tuple[str, ...] = ARCHITECTURES) -> None:
-    """NVRTC takes every launch's text, for every architecture."""
+def compile_all(lowered: Lowered, architectures: tuple[str, ...] = OLDEST_AND_NEWEST) -> None:
+    """NVRTC takes every launch's text, for every architecture.
+
+    A text that asks for no architecture takes the oldest and the newest: what both have, those between have.
+    """
     assert lowered.launches
     for launch in lowered.launches:
         assert f"{launch.name}(" in launch.source
